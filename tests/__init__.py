@@ -1,0 +1,1 @@
+"""Tests, all through public doors: real files, real processes, real HTTP."""
