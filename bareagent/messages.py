@@ -85,17 +85,13 @@ def unanswered(messages: Sequence[Message]) -> list[Block]:
     for index in range(len(messages) - 1, -1, -1):
         if messages[index]["role"] == "assistant":
             answered = {
-                block.get("tool_use_id")
-                for message in messages[index + 1 :]
-                for block in results(message)
+                block.get("tool_use_id") for message in messages[index + 1 :] for block in results(message)
             }
             return [call for call in calls(messages[index]) if call.get("id") not in answered]
     return []
 
 
-def answer(
-    call: Block, content: str | list[Block], *, is_error: bool = False
-) -> Block:
+def answer(call: Block, content: str | list[Block], *, is_error: bool = False) -> Block:
     """Return the `tool_result` block that answers a call."""
     blocks = [text_block(content)] if isinstance(content, str) else content
     result: Block = {"type": "tool_result", "tool_use_id": call["id"], "content": blocks}

@@ -140,11 +140,9 @@ def _children_by_parent() -> dict[int, list[int]]:
 def _process_table() -> list[tuple[int, int]]:
     proc = Path("/proc")
     if proc.is_dir():
-        pairs = [_pid_and_parent(entry) for entry in os.listdir(proc) if entry.isdigit()]
+        pairs = [_pid_and_parent(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
         return [pair for pair in pairs if pair is not None]
-    listing = subprocess.run(
-        ["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False
-    ).stdout
+    listing = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
     return [(int(pid), int(parent)) for pid, parent in map(str.split, listing.splitlines())]
 
 
