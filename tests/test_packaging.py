@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from tests.source import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PINNED_FILES = ["requirements-dev.txt", "requirements-weights.txt"]
+PINNED_FILES = ["requirements-dev.txt", "bareagent/provider/weights.txt"]
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,8 @@ def fake_python(folder: Path, version: str) -> Path:
 @pytest.mark.parametrize("target", ["run", "test"])
 def test_make_names_a_python_that_is_too_old(tmp_path: Path, target: str) -> None:
     for name in ("Makefile", "pyproject.toml", *PINNED_FILES):
-        shutil.copy(ROOT / name, tmp_path)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     command = ["make", target, f"PYTHON={fake_python(tmp_path, '3.9.2')}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode != 0
