@@ -57,12 +57,14 @@ class Usage(Record):
 class Sent(Record):
     """What is known of a request: sha256 of its encoding, size in bytes, where the cache marks stand.
 
-    A mark is `"system"`, `"tools"` or `"message.block"` by index in the lowered request.
+    A mark is `"system"`, `"tools"` or `"message.block"` by index in the lowered request. `head` is the
+    JSON of all that stands beside system, tools and messages, so that the request can be made again.
     """
 
     sha256: str = ""
     size: int = 0
     marks: list[str] = msgspec.field(default_factory=list)
+    head: str = ""
 
 
 class ToolSpec(Record, frozen=True):
@@ -116,10 +118,14 @@ class Prompt(Entry, tag="prompt"):
 
 
 class MessageEntry(Entry, tag="message"):
-    """One message; the fields behind `kind` are a reply's."""
+    """One message; the fields behind `masked` are a reply's.
+
+    `masked` counts the secrets in it that were masked before it was written.
+    """
 
     message: Message
     kind: Kind = "other"
+    masked: int = 0
     usage: Usage | None = None
     model: str = ""
     stop_reason: str | None = None
