@@ -1,0 +1,377 @@
+"""Running a command: its own session, no terminal to ask on, no secrets, and nothing left alive behind it."""
+
+import asyncio
+import codecs
+import contextlib
+import fnmatch
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from bareagent import platform
+from bareagent.tools.capture import Capture
+
+CALL_VARIABLE = "BAREAGENT_CALL"
+READ_BYTES = 1 << 16
+SETTLE_S = 0.1
+GRACE_S = 0.3
+KILL_WAIT_S = 0.5
+POLL_S = 0.02
+LIVE_EVERY_S = 0.05
+LIVE_BYTES = 1 << 14
+
+_SECRET = re.compile(
+    r"(^|_)(API|ACCESS|PRIVATE|SECRET|ENCRYPTION|SIGNING)?_?"
+    r"(KEY|KEYS|TOKEN|TOKENS|SECRET|SECRETS|PASSWORD|PASSWD|PASSPHRASE|PASSWORDS|CREDENTIAL|CREDENTIALS)"
+    r"(_(ID|BASE64|B64|JSON|VALUE))?$|(APIKEY|AUTHTOKEN|PASSWORD)$|^(ANTHROPIC|BAREAGENT)_",
+    re.IGNORECASE,
+)
+
+# No command may wait for a person: editors end at once, pagers print, prompts fail.
+QUIET = {
+    "EDITOR": "true",
+    "VISUAL": "true",
+    "GIT_EDITOR": "true",
+    "GIT_SEQUENCE_EDITOR": "true",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "false",
+    "SSH_ASKPASS": "false",
+    "SSH_ASKPASS_REQUIRE": "never",
+    "SUDO_ASKPASS": "false",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "TERM": "dumb",
+}
+
+
+def child_environment(
+    environ: Mapping[str, str], passed: Sequence[str] = (), hidden: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return what a command inherits: no secrets but those `passed` (names or globs), nothing that waits.
+
+    `hidden` names further variables that hold secrets.
+    """
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if any(fnmatch.fnmatchcase(name, rule) for rule in passed)
+        or not (_SECRET.search(name) or name in hidden)
+    }
+    return kept | QUIET
+
+
+class Survivor(msgspec.Struct, frozen=True):
+    """A process that outlived its shell."""
+
+    pid: int
+    name: str
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended: `code` is negative for a signal, as the system has it.
+
+    `survivors` were alive when the shell had exited, `unkillable` still are.
+    """
+
+    code: int
+    duration_s: float
+    is_timeout: bool = False
+    survivors: list[Survivor] = []
+    unkillable: list[Survivor] = []
+
+    def told(self) -> str:
+        """Return `exit code 0` or `killed by SIGTERM`."""
+        if self.code >= 0:
+            return f"exit code {self.code}"
+        try:
+            return f"killed by {signal.Signals(-self.code).name}"
+        except ValueError:
+            return f"killed by signal {-self.code}"
+
+
+_running: "set[Process]" = set()
+
+
+class Process:
+    """A running command; `capture` grows while it runs, `on_text` hears it live."""
+
+    def __init__(
+        self, child: asyncio.subprocess.Process, mark: str, capture: Capture, on_text: Callable[[str], None]
+    ) -> None:
+        """Take a child that was just started by `start`."""
+        self.pid = child.pid
+        self.capture = capture
+        self.began = time.monotonic()
+        self.grew = asyncio.Event()
+        self._child = child
+        self._mark = f"{CALL_VARIABLE}={mark}".encode()
+        self._known: set[int] = set()
+        self._on_text = on_text
+        self._live = _Live(on_text)
+        self._pipe = -1
+
+    async def ended(self, timeout_s: float | None) -> Ended:
+        """Wait until the shell exits or time is up; end what is left; return how it went.
+
+        Cancelled: everything is ended first. Safe to call once.
+        """
+        is_timeout = False
+        survivors: list[Survivor] = []
+        try:
+            await asyncio.wait_for(self._child.wait(), timeout_s)
+            survivors = await self._settled()
+        except TimeoutError:
+            is_timeout = True
+        finally:
+            # Also on the way out of a cancellation; a second one falls through to the last resort.
+            try:
+                unkillable = await self._end_all(is_grace=is_timeout or bool(survivors))
+            finally:
+                self._let_go()
+        await asyncio.to_thread(self.capture.close)
+        duration_s = time.monotonic() - self.began
+        code = self._child.returncode
+        return Ended(
+            code=-signal.SIGKILL if code is None else code,
+            duration_s=duration_s,
+            is_timeout=is_timeout,
+            survivors=survivors,
+            unkillable=unkillable,
+        )
+
+    async def _settled(self) -> list[Survivor]:
+        """Find what outlives the shell; a `tee` that is just finishing has a moment to do so."""
+        until = time.monotonic() + SETTLE_S
+        while (alive := self._alive()) and time.monotonic() < until:
+            await asyncio.sleep(POLL_S)
+        return alive
+
+    async def _end_all(self, *, is_grace: bool) -> list[Survivor]:
+        is_cancelled = self._child.returncode is None
+        if not (is_grace or is_cancelled):
+            return []
+        await self.stop()
+        return self._alive()
+
+    async def _signal_until_gone(self, number: signal.Signals, wait_s: float) -> bool:
+        """Signal all until none is left; those that appear meanwhile too."""
+        told: set[int] = set()
+        until = time.monotonic() + wait_s
+        while time.monotonic() < until:
+            alive = {survivor.pid for survivor in self._alive()}
+            if not alive and self._child.returncode is not None:
+                return True
+            new = alive - told if number is signal.SIGTERM else alive
+            platform.signal_all(sorted(new), number)
+            platform.signal_all(sorted(new), signal.SIGCONT)
+            told |= new
+            await asyncio.sleep(POLL_S)
+        return False
+
+    async def stop(self) -> None:
+        """End everything, from another task than the one that awaits `ended`."""
+        if not await self._signal_until_gone(signal.SIGTERM, GRACE_S):
+            await self._signal_until_gone(signal.SIGKILL, KILL_WAIT_S)
+
+    def kill_now(self) -> None:
+        """End everything at once, without waiting."""
+        platform.signal_group(self.pid, signal.SIGKILL)
+        platform.signal_all([survivor.pid for survivor in self._alive()], signal.SIGKILL)
+
+    def _let_go(self) -> None:
+        if self._child.returncode is None or self._alive():
+            self.kill_now()
+        self._drain()
+        self._close_pipe()
+        self._live.flush()
+        self.grew.set()
+        _running.discard(self)
+
+    def _alive(self) -> list[Survivor]:
+        """Find every living process of this command, those that left its group too."""
+        found = _family(self.pid, self._mark, self._known)
+        self._known |= {survivor.pid for survivor in found}
+        return found
+
+    def watch(self, pipe: int) -> None:
+        """Read the pipe whenever there is something to read."""
+        self._pipe = pipe
+        os.set_blocking(pipe, False)
+        asyncio.get_running_loop().add_reader(pipe, self._read)
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._pipe, READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._close_pipe()
+            return False
+        self.capture.feed(data)
+        self._live.feed(data)
+        self.grew.set()
+        return True
+
+    def _drain(self) -> None:
+        # What stood in the pipe when the last writer went; bounded, should one have escaped.
+        for _ in range(64):
+            if self._pipe < 0 or not self._read():
+                return
+
+    def _close_pipe(self) -> None:
+        if self._pipe >= 0:
+            asyncio.get_running_loop().remove_reader(self._pipe)
+            os.close(self._pipe)
+            self._pipe = -1
+
+
+class _Live:
+    """Passes on what comes, a few times a second, an endless writer's not whole."""
+
+    def __init__(self, on_text: Callable[[str], None]) -> None:
+        self._on_text = on_text
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pending = bytearray()
+        self._n_skipped = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def feed(self, data: bytes) -> None:
+        room = LIVE_BYTES - len(self._pending)
+        self._pending += data[:room]
+        self._n_skipped += max(len(data) - room, 0)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LIVE_EVERY_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._pass_on(is_last=False)
+
+    def flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._pass_on(is_last=True)
+
+    def _pass_on(self, *, is_last: bool) -> None:
+        text = self._decoder.decode(bytes(self._pending), final=is_last or self._n_skipped > 0)
+        self._pending.clear()
+        if self._n_skipped:
+            text += f"\n[... {self._n_skipped:,} bytes not shown ...]\n"
+            self._n_skipped = 0
+        if text:
+            self._on_text(text.replace("\0", "\ufffd"))
+
+
+async def start(
+    command: str,
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    capture: Capture,
+    on_text: Callable[[str], None],
+    pass_fds: Sequence[int] = (),
+) -> Process:
+    """Start a command in the shell. Raises: OSError where it cannot be started."""
+    mark = os.urandom(8).hex()
+    read_end, write_end = os.pipe()
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *platform.shell(),
+            command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=write_end,
+            cwd=cwd,
+            env={**environment, CALL_VARIABLE: mark},
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
+    except BaseException:
+        os.close(read_end)
+        raise
+    finally:
+        os.close(write_end)
+    process = Process(child, mark, capture, on_text)
+    process.watch(read_end)
+    _running.add(process)
+    return process
+
+
+def kill_all() -> None:
+    """End every command that still runs, at once: the last act of a program that is told to go."""
+    for process in list(_running):
+        process.kill_now()
+
+
+def _family(shell: int, mark: bytes, known: set[int]) -> list[Survivor]:
+    if sys.platform != "linux":
+        return _family_by_parent(shell, known)
+    rows = {row.pid: row for row in map(_row, _young_pids(shell)) if row is not None}
+    members = {
+        pid
+        for pid, row in rows.items()
+        if row.session == shell or row.group == shell or row.pid == shell or _has_mark(pid, mark)
+    }
+    members |= known & rows.keys()
+    _add_children(members, rows)
+    return [Survivor(pid, rows[pid].name) for pid in sorted(members) if rows[pid].state not in "ZX"]
+
+
+class _Row(msgspec.Struct, frozen=True):
+    pid: int
+    name: str
+    state: str
+    parent: int
+    group: int
+    session: int
+
+
+def _young_pids(shell: int) -> list[int]:
+    """Return the processes that can be younger than the shell: numbers go up until they wrap."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        newest = int(Path("/proc/loadavg").read_bytes().split()[-1])
+        if newest >= shell:
+            return [pid for pid in pids if pid >= shell]
+    return pids
+
+
+def _row(pid: int) -> _Row | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    end = stat.rindex(b")")
+    state, parent, group, session = stat[end + 2 :].split(maxsplit=4)[:4]
+    name = stat[stat.index(b"(") + 1 : end].decode("utf-8", "replace")
+    return _Row(pid, name, state.decode(), int(parent), int(group), int(session))
+
+
+def _has_mark(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _add_children(members: set[int], rows: Mapping[int, _Row]) -> None:
+    n_before = -1
+    while n_before != len(members):
+        n_before = len(members)
+        members |= {pid for pid, row in rows.items() if row.parent in members}
+
+
+def _family_by_parent(shell: int, known: set[int]) -> list[Survivor]:
+    pids = {shell, *known, *platform.descendants(shell)}
+    return [Survivor(pid, "process") for pid in sorted(pids) if platform.is_alive(pid)]
