@@ -1,0 +1,389 @@
+"""The append-only log of a session, as a file or in memory. One writer; reading never repairs."""
+
+import os
+from array import array
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO, Protocol
+
+from bareagent import platform
+from bareagent.entries import LOG_VERSION, AnyEntry
+from bareagent.errors import SessionError, SessionLocked, SessionNotFound, SessionUnreadable
+from bareagent.store.lines import Fault, decode, decode_many, encode_body, encode_line, now, parse
+
+CHUNK_BYTES = 1 << 20
+
+Mask = Callable[[bytes], bytes]
+"""Takes an entry's JSON, returns it with secrets masked."""
+
+
+class AnyLog(Protocol):
+    """What a session needs of its log."""
+
+    last_n: int
+    is_read_only: bool
+
+    def append(self, entry: AnyEntry) -> AnyEntry:
+        """Keep an entry; return it as it will be read back, with number and time."""
+
+    def read(self, n: int) -> AnyEntry:
+        """Return entry `n`. Raises: KeyError."""
+
+    def entries(self) -> Iterator[AnyEntry]:
+        """Read all entries from the first on."""
+
+    def sync(self) -> None:
+        """Make what is written durable."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class MemoryLog:
+    """A log without a file."""
+
+    is_read_only = False
+
+    def __init__(self, mask: Mask | None = None) -> None:
+        """Begin empty."""
+        self.last_n = 0
+        self._lines: list[bytes] = []
+        self._mask = mask
+
+    def append(self, entry: AnyEntry) -> AnyEntry:
+        """Keep an entry; return it with number and time."""
+        line = _line(entry, self.last_n + 1, self._mask)
+        self.last_n += 1
+        self._lines.append(line)
+        return decode(line)
+
+    def read(self, n: int) -> AnyEntry:
+        """Return entry `n`. Raises: KeyError."""
+        if not 1 <= n <= self.last_n:
+            raise KeyError(n)
+        return decode(self._lines[n - 1])
+
+    def entries(self) -> Iterator[AnyEntry]:
+        """Read all entries from the first on."""
+        return map(decode, list(self._lines))
+
+    def sync(self) -> None:
+        """There is nothing to make durable."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _line(entry: AnyEntry, n: int, mask: Mask | None) -> bytes:
+    body = encode_body(entry)
+    return encode_line(mask(body) if mask else body, n, now())
+
+
+class Reading:
+    """One pass over a log's file, in batches; what it learns on its way stands in its fields.
+
+    `offsets[n - 1]` is where entry `n` begins (-1: no such entry); `end` is the offset behind the last
+    line end, `torn` what stands behind that.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """Read from the file's beginning, wherever its position is."""
+        self._descriptor = descriptor
+        self.last_n = 0
+        self.n_lines = 0
+        self.n_entries = 0
+        self.newest_version = LOG_VERSION
+        self.faults: list[Fault] = []
+        self.offsets = array("q")
+        self.end = 0
+        self.torn = b""
+
+    def batches(self) -> Iterator[list[AnyEntry]]:
+        """Yield the entries in order, some at a time."""
+        for chunk in self._chunks():
+            yield self._batch(chunk)
+
+    def _chunks(self) -> Iterator[bytes]:
+        size = CHUNK_BYTES
+        while block := os.pread(self._descriptor, size, self.end):
+            cut = block.rfind(b"\n") + 1
+            if cut:
+                yield block[:cut] if cut < len(block) else block
+                size = CHUNK_BYTES
+            elif len(block) < size:
+                self.torn = block
+                return
+            else:
+                size *= 2
+        self.torn = b""
+
+    def _batch(self, chunk: bytes) -> list[AnyEntry]:
+        entries = decode_many(chunk)
+        lines = chunk.split(b"\n")
+        lines.pop()
+        numbers = range(self.last_n + 1, self.last_n + 1 + len(lines))
+        if entries is None or [entry.n for entry in entries] != list(numbers):
+            entries = self._slow_batch(lines)
+        else:
+            self._count(lines)
+        self.end += len(chunk)
+        self.n_entries += len(entries)
+        return entries
+
+    def _count(self, lines: list[bytes]) -> None:
+        place = self.end
+        for line in lines:
+            self.offsets.append(place)
+            place += len(line) + 1
+        self.last_n += len(lines)
+        self.n_lines += len(lines)
+
+    def _slow_batch(self, lines: list[bytes]) -> list[AnyEntry]:
+        entries = []
+        place = self.end
+        for line in lines:
+            entry = self._slow_line(line, place)
+            if entry is not None:
+                entries.append(entry)
+            place += len(line) + 1
+        return entries
+
+    def _slow_line(self, line: bytes, place: int) -> AnyEntry | None:
+        self.n_lines += 1
+        parsed = parse(line)
+        if parsed.reason:
+            self.faults.append(Fault(self.n_lines, parsed.reason))
+        self.newest_version = max(self.newest_version, parsed.v)
+        if not parsed.n:
+            return None
+        if parsed.n <= self.last_n:
+            self.faults.append(Fault(self.n_lines, f"repeats number {parsed.n}"))
+            return None
+        if parsed.n > self.last_n + 1:
+            lost = _span(self.last_n + 1, parsed.n - 1)
+            self.faults.append(Fault(self.n_lines, f"entry {lost} is missing before it"))
+        self.offsets.extend([-1] * (parsed.n - 1 - self.last_n))
+        self.offsets.append(place)
+        self.last_n = parsed.n
+        return parsed.entry
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+class Log:
+    """A log in a file.
+
+    Where the file cannot be written, `on_trouble` hears one line, entries wait in memory, and each later
+    append tries again. `repairs` says what was done on opening.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        file: IO[bytes],
+        *,
+        is_read_only: bool,
+        mask: Mask | None = None,
+        on_trouble: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Take an open (and for writing: locked) file; `load` must follow."""
+        self.path = path
+        self.is_read_only = is_read_only
+        self.on_trouble = on_trouble
+        self.repairs: list[str] = []
+        self.reading = Reading(file.fileno())
+        self.last_n = 0
+        self._file = file
+        self._mask = mask
+        self._end = 0
+        self._is_line_open = False
+        self._waiting: dict[int, bytes] = {}
+        self._is_troubled = False
+
+    @classmethod
+    def create(cls, path: Path, mask: Mask | None = None) -> "Log":
+        """Make a new file, which must not exist. Raises: OSError."""
+        file = _open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+        platform.try_lock(file)
+        return cls(path, file, is_read_only=False, mask=mask)
+
+    @classmethod
+    def open(cls, path: Path, *, is_read_only: bool = False, mask: Mask | None = None) -> "Log":
+        """Open a file; for writing take its lock.
+
+        Raises: SessionNotFound, SessionUnreadable, SessionLocked (without saying who).
+        """
+        try:
+            file = _open(path, os.O_RDONLY if is_read_only else os.O_RDWR | os.O_APPEND)
+        except FileNotFoundError:
+            raise SessionNotFound(f"There is no session at {path.parent}.") from None
+        except OSError as error:
+            raise SessionUnreadable(f"{path} cannot be opened: {error.strerror}.") from error
+        if not is_read_only and not platform.try_lock(file):
+            file.close()
+            raise SessionLocked(f"Another program writes session {path.parent.name}.")
+        return cls(path, file, is_read_only=is_read_only, mask=mask)
+
+    def load(self) -> Iterator[AnyEntry]:
+        """Read all entries for the first time; at the end of the pass the log is ready for appends.
+
+        Raises: SessionUnreadable for a file that holds no record at all.
+        """
+        reading = self.reading = Reading(self._file.fileno())
+        yield from chain.from_iterable(reading.batches())
+        if not reading.last_n and (reading.end or reading.torn) and not self._is_first_line_torn():
+            raise SessionUnreadable(f"{self.path} holds no session.")
+        self.last_n = reading.last_n
+        self._end = reading.end
+        if reading.newest_version > LOG_VERSION:
+            self.is_read_only = True
+        if not self.is_read_only:
+            self._repair()
+
+    def _is_first_line_torn(self) -> bool:
+        return not self.reading.end and b'{"v":'.startswith(self.reading.torn[:5])
+
+    def _repair(self) -> None:
+        torn = self.reading.torn
+        if not torn:
+            return
+        try:
+            self._move_torn(torn)
+        except OSError as error:
+            self._is_line_open = True
+            self._tell(error)
+
+    def _move_torn(self, torn: bytes) -> None:
+        with _open(self.path.with_name("log.jsonl.torn"), _APPEND_NEW) as file:
+            file.write(torn + b"\n")
+            os.fsync(file.fileno())
+        os.ftruncate(self._file.fileno(), self.reading.end)
+        self.repairs.append(f"the last line was cut off ({len(torn)} bytes, kept in log.jsonl.torn)")
+
+    def append(self, entry: AnyEntry) -> AnyEntry:
+        """Hand an entry to the system; return it as it will be read back. Raises: SessionError."""
+        if self.is_read_only:
+            raise SessionError("This session is open for reading only.")
+        n = self.last_n + 1
+        line = _line(entry, n, self._mask)
+        self.last_n = n
+        self._waiting[n] = line
+        self._write_waiting()
+        return decode(line)
+
+    def _write_waiting(self) -> None:
+        try:
+            if os.fstat(self._file.fileno()).st_nlink == 0:
+                self._write_anew()
+            for n, line in list(self._waiting.items()):
+                self._write(n, line)
+                del self._waiting[n]
+        except OSError as error:
+            self._tell(error)
+        else:
+            self._tell_recovered()
+
+    def _write(self, n: int, line: bytes) -> None:
+        descriptor = self._file.fileno()
+        if self._is_line_open:
+            os.write(descriptor, b"\n")
+            self._end += 1
+            self._is_line_open = False
+        written = 0
+        try:
+            while written < len(line):
+                written += os.write(descriptor, line[written:])
+        except OSError:
+            if written:
+                self._take_back(written)
+            raise
+        offsets = self.reading.offsets
+        offsets.extend([-1] * (n - 1 - len(offsets)))
+        offsets.append(self._end)
+        self._end += len(line)
+
+    def _take_back(self, written: int) -> None:
+        try:
+            os.ftruncate(self._file.fileno(), self._end)
+        except OSError:
+            self._end += written
+            self._is_line_open = True
+
+    def _write_anew(self) -> None:
+        """The folder was deleted under us: the open file still has all, so write it again."""
+        self._tell(FileNotFoundError(0, "the session's folder was deleted"))
+        platform.make_private_folder(self.path.parent)
+        file = _open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+        platform.try_lock(file)
+        place = 0
+        while place < self._end:
+            block = os.pread(self._file.fileno(), min(CHUNK_BYTES, self._end - place), place)
+            place += os.write(file.fileno(), block)
+        self._file.close()
+        self._file = file
+
+    def _tell(self, error: OSError) -> None:
+        if not self._is_troubled:
+            self._is_troubled = True
+            reason = error.strerror or str(error)
+            self.on_trouble(f"The session cannot be saved ({reason}); it goes on in memory.")
+
+    def _tell_recovered(self) -> None:
+        if self._is_troubled:
+            self._is_troubled = False
+            self.on_trouble("The session is saved again; nothing is missing.")
+
+    def read(self, n: int) -> AnyEntry:
+        """Return entry `n`. Raises: KeyError."""
+        if n in self._waiting:
+            return decode(self._waiting[n])
+        offsets = self.reading.offsets
+        if not 1 <= n <= len(offsets) or offsets[n - 1] < 0:
+            raise KeyError(n)
+        line = _read_line(self._file.fileno(), offsets[n - 1])
+        entry = parse(line).entry
+        if entry is None:
+            raise KeyError(n)
+        return entry
+
+    def entries(self) -> Iterator[AnyEntry]:
+        """Read all entries from the first on, those that wait in memory too."""
+        yield from chain.from_iterable(Reading(self._file.fileno()).batches())
+        yield from map(decode, list(self._waiting.values()))
+
+    def sync(self) -> None:
+        """Make what is written durable."""
+        if self.is_read_only:
+            return
+        if self._waiting:
+            self._write_waiting()
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._tell(error)
+
+    def close(self) -> None:
+        """Let go of the file and its lock."""
+        if not self._file.closed:
+            self.sync()
+            self._file.close()
+
+
+_APPEND_NEW = os.O_RDWR | os.O_APPEND | os.O_CREAT
+
+
+def _open(path: Path, flags: int) -> IO[bytes]:
+    return os.fdopen(platform.open_private(path, flags), "rb" if flags & 3 == os.O_RDONLY else "r+b", 0)
+
+
+def _read_line(descriptor: int, place: int) -> bytes:
+    size = 1 << 14
+    while True:
+        block = os.pread(descriptor, size, place)
+        end = block.find(b"\n")
+        if end >= 0 or len(block) < size:
+            return block[:end] if end >= 0 else block
+        size *= 8
