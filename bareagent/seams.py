@@ -46,13 +46,18 @@ class CacheLife(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model on a server can do."""
+    """What a model on a server can do.
+
+    `thinking_off` is how thinking is turned off: by no field at all, by one of these types, or never.
+    """
 
     tools: bool = True
     images: bool = True
     count_tokens: bool = True
     cache: bool = True
     thinking: Literal["adaptive", "budget", "none"] = "none"
+    thinking_off: Literal["omit", "disabled", "between_tools", "never"] = "omit"
+    effort: bool = False
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +84,9 @@ class Request(msgspec.Struct, kw_only=True):
 
     `messages` is the view, system items inside it; items before the first message are the system
     prompt. `protect` names the tools whose results no micro batch clears: the boundary mark stands
-    before the oldest uncleared result of another tool. `max_tokens` 0 lets the provider choose the
-    model's largest. `model` empty is the provider's present one.
+    before the oldest uncleared result of another tool that is longer than `min_chars`. `max_tokens` 0 lets the provider choose the
+    model's largest. `model` empty is the provider's present one. `is_paused`: the view ends in a reply
+    whose stop reason was `pause_turn` (the provider knows by itself those it gave).
     """
 
     messages: Sequence[Message]
@@ -89,6 +95,8 @@ class Request(msgspec.Struct, kw_only=True):
     thinking: bool = True
     model: str = ""
     protect: Sequence[str] = ()
+    min_chars: int = 0
+    is_paused: bool = False
     purpose: Literal["turn", "summary", "subagent"] = "turn"
 
 
@@ -97,7 +105,9 @@ class Reply(msgspec.Struct, kw_only=True):
 
     `message` holds the blocks exactly as received. `broken` maps a block's index to its raw arguments
     where these were no whole JSON object: such a call must not run. `stop_reason` is never None: a
-    cut stream raises `CutOff` instead.
+    cut stream raises `CutOff` instead. `prefix_break` says where this request does not begin with the
+    turn before it ("" where it does): without an epoch in the log that is a fault of ours. `epoch` is
+    the reason of a break that the provider had to make (to be logged): a server refused a field.
     """
 
     message: Message
@@ -109,6 +119,8 @@ class Reply(msgspec.Struct, kw_only=True):
     broken: dict[int, str] = msgspec.field(default_factory=dict)
     stop_details: dict[str, Any] | None = None
     has_cache_fields: bool = True
+    prefix_break: str = ""
+    epoch: str = ""
     cost_usd: float = 0.0
     duration_s: float = 0.0
 
@@ -147,13 +159,19 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Output(msgspec.Struct, kw_only=True):
-    """A tool's outcome: `text` for the model, `shown` for the user, `blocks` (images) after the text."""
+    """A tool's outcome: `text` for the model, `shown` for the user, `blocks` (images) after the text.
+
+    `full` is a file in the session's outputs folder that holds more than `text`, which then is head
+    and tail; `full_size` is the size of the whole in bytes. Both are empty where `text` is all.
+    """
 
     text: str
     shown: str = ""
     shown_as: Literal["text", "diff", "todo"] = "text"
     blocks: list[Block] = msgspec.field(default_factory=list)
     is_error: bool = False
+    full: str = ""
+    full_size: int = 0
 
 
 class Tool(Protocol):

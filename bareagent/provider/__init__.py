@@ -1,0 +1,83 @@
+"""Everything between a view and a model's answer: keys, presets, models, requests, streams, retries."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from bareagent.config import Config
+from bareagent.errors import NoKey, ServerUnreachable
+from bareagent.provider import models
+from bareagent.provider.claude import ClaudeProvider, preload
+from bareagent.provider.presets import PRESETS, Found, Preset, chosen_name, find_key, resolve
+from bareagent.seams import ModelInfo
+
+__all__ = [
+    "PRESETS",
+    "ClaudeProvider",
+    "Found",
+    "Preset",
+    "chosen_name",
+    "find_key",
+    "make_provider",
+    "preload",
+    "provider_at",
+]
+
+
+async def make_provider(
+    config: Config, env: Mapping[str, str], *, name: str = "", model: str = ""
+) -> ClaudeProvider:
+    """Return the provider that flags, settings and environment mean, in that order.
+
+    Nothing is sent, but where a server of one's own has no model named: it is asked for its first.
+    Raises: NoKey where nothing says which provider, or its key is missing; ConfigError for an unknown
+    name; ServerUnreachable where a server has to be asked and is not there.
+    """
+    found = find_key(config, env, name)
+    if not found.provider:
+        raise NoKey(
+            "No provider is set up and no key was found.",
+            "Run `bareagent setup`, set ANTHROPIC_API_KEY, or name one with --provider.",
+        )
+    preset = _addressed(resolve(found.provider, config), config, env)
+    if preset.kind == "local":
+        raise NoKey("The local model is started by the program itself.", "Use --provider local.")
+    if not found.key and not preset.is_open:
+        where = " or ".join(preset.key_envs) or "its environment variable"
+        raise NoKey(f"No key for {preset.name} was found.", f"Set {where}, or run `bareagent setup`.")
+    return await _with_model(preset, found, config, model)
+
+
+def provider_at(
+    base_url: str, api_key: str, model: ModelInfo, config: Config, *, name: str = "local"
+) -> ClaudeProvider:
+    """Return a provider for a server that runs at `base_url`, the embedded model's for one."""
+    preset = Preset(name=name, about="", base_url=base_url, auth="both", is_open=True)
+    return ClaudeProvider(preset, Found(provider=name, key=api_key), model, config)
+
+
+def _addressed(preset: Preset, config: Config, env: Mapping[str, str]) -> Preset:
+    """Lay ANTHROPIC_BASE_URL over the preset of its maker, unless the settings name an address."""
+    url = env.get("ANTHROPIC_BASE_URL", "").strip()
+    if preset.name == "anthropic" and url and not config.provider.base_url:
+        entry = config.providers.get("anthropic")
+        url = entry.base_url if entry is not None and entry.base_url else url
+        return _at(preset, url)
+    return _at(preset, preset.base_url)
+
+
+def _at(preset: Preset, url: str) -> Preset:
+    # A copied address often ends in /v1, which the SDK adds by itself.
+    return replace(preset, base_url=url.rstrip("/").removesuffix("/v1"))
+
+
+async def _with_model(preset: Preset, found: Found, config: Config, model: str) -> ClaudeProvider:
+    chosen = model or preset.model
+    provider = ClaudeProvider(preset, found, models.look_up(chosen, config.models), config)
+    if chosen:
+        return provider
+    listed = await provider.list_models()
+    if not listed:
+        raise ServerUnreachable(f"{preset.base_url} has no model.", "Name one with --model.")
+    await provider.select(listed[0])
+    return provider

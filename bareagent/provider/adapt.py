@@ -1,0 +1,98 @@
+"""Learns from a refusal what a server or model lacks, and remembers it for the process."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from bareagent.messages import Message
+from bareagent.provider.lower import THINKING
+from bareagent.seams import Capabilities, ModelInfo
+
+_HISTORY = re.compile(
+    r"thinking.{0,80}(?:block|signature)|signature.{0,80}thinking|invalid.{0,20}signature"
+    r"|content\.\d+\.thinking|must start with a thinking",
+    re.IGNORECASE | re.DOTALL,
+)
+_THINKING = re.compile(r"thinking|budget_tokens", re.IGNORECASE)
+_EFFORT = re.compile(r"\beffort\b|output_config", re.IGNORECASE)
+_CACHE = re.compile(r"cache_control", re.IGNORECASE)
+_NO_IMAGES = re.compile(
+    r"(?:image|vision|multimodal).{0,60}(?:not support|unsupported|not enabled)|does not support.{0,20}image",
+    re.IGNORECASE,
+)
+_NO_TOOLS = re.compile(r"does not support tools|tools? (?:is|are) not supported", re.IGNORECASE)
+
+
+class Adapted:
+    """What was learned, by model; `counts_tokens` is the server's."""
+
+    def __init__(self) -> None:
+        self.counts_tokens = True
+        self._changes: dict[str, dict[str, Any]] = {}
+        self._refused: set[str] = set()
+
+    def to(self, model: ModelInfo) -> ModelInfo:
+        """Return the model with what was learned of it."""
+        changes = dict(self._changes.get(model.name, {}))
+        if not self.counts_tokens:
+            changes["count_tokens"] = False
+        if not changes:
+            return model
+        return replace(model, capabilities=replace(model.capabilities, **changes))
+
+    def learn(self, words: str, model: ModelInfo, messages: Sequence[Message]) -> str:
+        """Take a refusal's words; return what the request will do without, "" where that helps nothing."""
+        present = self.to(model).capabilities
+        if _NO_IMAGES.search(words):
+            self._note(model, images=False)
+            return ""
+        if _NO_TOOLS.search(words):
+            self._note(model, tools=False)
+            return ""
+        if _CACHE.search(words) and present.cache:
+            return self._note(model, cache=False) or "cache marks"
+        if _HISTORY.search(words) and self._refuse(messages):
+            return "earlier thinking"
+        if _THINKING.search(words):
+            return self._less_thinking(words, model, present)
+        if _EFFORT.search(words) and present.effort:
+            return self._note(model, effort=False) or "a chosen effort"
+        return ""
+
+    def n_without_thinking(self, messages: Sequence[Message]) -> int:
+        """Return how many messages at the start are sent without thinking, since it was refused."""
+        if not self._refused:
+            return 0
+        marked = (i for i in range(len(messages) - 1, -1, -1) if _seals(messages[i]) & self._refused)
+        return next(marked, -1) + 1
+
+    def _refuse(self, messages: Sequence[Message]) -> bool:
+        seals = {seal for message in messages for seal in _seals(message)}
+        is_new = bool(seals - self._refused)
+        self._refused |= seals
+        return is_new
+
+    def _less_thinking(self, words: str, model: ModelInfo, present: Capabilities) -> str:
+        if present.thinking == "none":
+            return ""
+        if present.thinking == "budget" and "adaptive" in words:
+            return self._note(model, thinking="adaptive", thinking_off="omit") or "a thinking budget"
+        if "disabled" in words and present.thinking_off != "never":
+            return self._note(model, thinking_off="never") or "turning thinking off"
+        if "between_tools" in words and present.thinking_off == "between_tools":
+            return self._note(model, thinking_off="never") or "turning thinking off"
+        return self._note(model, thinking="none") or "thinking"
+
+    def _note(self, model: ModelInfo, **changes: Any) -> str:
+        self._changes.setdefault(model.name, {}).update(changes)
+        return ""
+
+
+def _seals(message: Message) -> set[str]:
+    """Return what tells the thinking blocks of a message from all others."""
+    if message["role"] != "assistant":
+        return set()
+    blocks = [block for block in message["content"] if block.get("type") in THINKING]
+    return {str(block.get("signature") or block.get("data") or block.get("thinking")) for block in blocks}

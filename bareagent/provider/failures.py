@@ -1,0 +1,217 @@
+"""Maps every failure of a model call to one of our errors, with a line that says what to do.
+
+Nothing is imported from the SDK: exceptions are told apart by the names of their classes, which a test
+holds against both class trees, so that this file costs nothing at start.
+"""
+
+import re
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from bareagent.errors import (
+    BadKey,
+    BadRequest,
+    CutOff,
+    NoCredit,
+    NoKey,
+    ProviderError,
+    ServerUnreachable,
+    TooLong,
+    TryLater,
+    UnknownModel,
+)
+from bareagent.sanitize import one_line
+
+MAX_WIDTH_CELLS = 300
+
+
+class Aim(NamedTuple):
+    """What an error's text may name; `key` is what it must not."""
+
+    provider: str
+    base_url: str
+    model: str
+    where: str = ""
+    key: str = ""
+
+
+OVERFLOW = re.compile(
+    r"prompt is too long|context_length_exceeded|exceed_context_size_error|ContextWindowExceeded"
+    r"|exceeds? (?:the )?(?:available |maximum |model'?s? )?context (?:size|length|window)"
+    r"|maximum context length|input is too long|request_too_large",
+    re.IGNORECASE,
+)
+CREDIT = re.compile(
+    r"credit balance is too low|insufficient[ _](?:credit|balance|quota|funds)|billing|payment required"
+    r"|exceeded_current_quota|out of credits",
+    re.IGNORECASE,
+)
+MODEL = re.compile(
+    r"model[^.]{0,200}?(?:not found|does not exist|not exist|is not supported by|unknown)"
+    r"|(?:unknown|invalid|no such|not a valid) model|model_not_found|^model: ",
+    re.IGNORECASE,
+)
+_BUSY = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
+_PASSING = frozenset({408, 409, 425, 429, 499})
+
+
+def explain(error: BaseException, aim: Aim, *, has_begun: bool = False) -> ProviderError:
+    """Return our error for anything that the SDK, its transport or a stream raises.
+
+    `has_begun` says whether bytes of the answer had come.
+    """
+    if isinstance(error, ProviderError):
+        return error
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if "APIStatusError" in kinds:
+        return _of_status_error(error, aim)
+    if "CredentialsError" in kinds or (isinstance(error, TypeError) and "authentication" in str(error)):
+        return no_key(aim)
+    if "RetryableError" in kinds:
+        return TryLater(_said(str(error), aim), _LATER)
+    chain = list(_chain(error))
+    return _of_connection(chain, aim, has_begun=has_begun)
+
+
+def of_event(event: Mapping[str, Any], aim: Aim) -> ProviderError:
+    """Return our error for an `error` event within a stream."""
+    kind, message = _type_and_message(event)
+    return of_answer(200, kind, message, {}, aim)
+
+
+def of_answer(
+    status: int, kind: str, message: str, headers: Mapping[str, str], aim: Aim
+) -> ProviderError:
+    """Return our error for a refusal: its status, `error.type`, `error.message` and headers."""
+    said = _said(message or kind or f"HTTP {status}", aim)
+    wish = _retry_after(headers)
+    if status != 429 and kind not in _BUSY and (status == 413 or OVERFLOW.search(f"{kind} {message}")):
+        return TooLong(said, "/compact makes it shorter.", status=status)
+    if status == 402 or kind == "billing_error" or CREDIT.search(f"{kind} {message}"):
+        hint = f"Add credit to the account behind {_key_words(aim)}, or use another with --provider."
+        return NoCredit(said, hint, status=status)
+    if status in _PASSING or status >= 500 or kind in _BUSY:
+        return TryLater(_of_server(said, status), _LATER, status=status, retry_after_s=wish)
+    if status in {401, 403} or kind in {"authentication_error", "permission_error"}:
+        return BadKey(f"{aim.provider} refused the key: {said}", _bad_key_hint(aim), status=status)
+    if kind == "model_not_found" or (status in {400, 404, 422} and MODEL.search(message)):
+        hint = "`bareagent models` lists what the server has; choose with --model or /model."
+        return UnknownModel(f"{aim.provider} has no model {aim.model}: {said}", hint, status=status)
+    if status in {404, 405} or 300 <= status < 400:
+        return wrong_address(f"{aim.base_url} answered {status}: {said}", status=status)
+    return BadRequest(said, "", status=status)
+
+
+def wrong_address(message: str, *, status: int = 0) -> ServerUnreachable:
+    """Return the error for an address where something else than a Messages API answers."""
+    hint = "Check the base URL: it ends before /v1 (provider.base_url or ANTHROPIC_BASE_URL)."
+    error = ServerUnreachable(message, hint, status=status)
+    error.is_retryable = False
+    return error
+
+
+def no_key(aim: Aim) -> NoKey:
+    """Return the error for a provider without a key."""
+    where = f"set {aim.where}" if aim.where else "set its environment variable"
+    return NoKey(f"No key for {aim.provider} was found.", f"Run `bareagent setup`, or {where}.")
+
+
+def garbled(reason: str) -> CutOff:
+    """Return the error for an answer that is no stream of events."""
+    return CutOff(f"The answer came garbled: {one_line(reason, MAX_WIDTH_CELLS)}.", _LATER)
+
+
+def cut() -> CutOff:
+    """Return the error for an answer that ended before its time."""
+    return CutOff("The answer broke off before its end.", _LATER)
+
+
+_LATER = "Try again with /retry."
+
+
+def _of_status_error(error: Any, aim: Aim) -> ProviderError:
+    body = error.body
+    kind, message = _type_and_message(body) if isinstance(body, Mapping) else ("", "")
+    if not message:
+        message = body if isinstance(body, str) and "<" not in body[:200] else ""
+    headers = error.response.headers if error.response is not None else {}
+    status = int(error.status_code)
+    if not message and not kind and status in {502, 503, 504}:
+        message = "the server or a gateway before it is down"
+    return of_answer(status, kind, message, headers, aim)
+
+
+def _type_and_message(body: Mapping[str, Any]) -> tuple[str, str]:
+    error = body.get("error")
+    if isinstance(error, Mapping):
+        return str(error.get("type") or error.get("code") or ""), str(error.get("message") or "")
+    message = error if isinstance(error, str) else body.get("message") or body.get("detail") or ""
+    return str(body.get("code") or ""), str(message)
+
+
+def _of_connection(chain: list[BaseException], aim: Aim, *, has_begun: bool) -> ProviderError:
+    kinds = {kind.__name__ for error in chain for kind in type(error).__mro__}
+    words = _said(next((str(error) for error in reversed(chain) if str(error)), type(chain[0]).__name__), aim)
+    if any(isinstance(error, ssl.SSLError) for error in chain) or "CERTIFICATE_VERIFY" in words:
+        return _lasting(
+            f"No trusted TLS connection to {aim.base_url}: {words}",
+            "Behind a company proxy, point SSL_CERT_FILE to its certificate; a server without TLS needs http://.",
+        )
+    if "ProxyError" in kinds:
+        return _lasting(f"The proxy refused: {words}", "Check HTTPS_PROXY and NO_PROXY.")
+    if kinds & {"InvalidURL", "UnsupportedProtocol", "LocalProtocolError", "TooManyRedirects"}:
+        return wrong_address(f"{aim.base_url} cannot be used: {words}")
+    if "ReadTimeout" in kinds:
+        return CutOff("No byte came from the server for too long (retry.stream_idle_s).", _LATER)
+    if has_begun:
+        return cut() if kinds & {"TransportError", "OSError", "StreamError"} else garbled(words)
+    if kinds & {"TransportError", "OSError", "APIConnectionError"}:
+        hint = "Is it running, is the address right, are you online? `bareagent doctor` looks."
+        return ServerUnreachable(f"{aim.base_url} cannot be reached: {words}", hint)
+    return garbled(words)
+
+
+def _lasting(message: str, hint: str) -> ServerUnreachable:
+    error = ServerUnreachable(message, hint)
+    error.is_retryable = False
+    return error
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    present: BaseException | None = error
+    while present is not None and id(present) not in seen:
+        seen.add(id(present))
+        yield present
+        present = present.__cause__ or present.__context__
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) * unit_s
+        except ValueError:
+            continue
+        if 0 <= seconds < float("inf"):
+            return seconds
+    return None
+
+
+def _of_server(said: str, status: int) -> str:
+    return f"The server is busy ({status}): {said}" if status >= 400 else f"The server is busy: {said}"
+
+
+def _key_words(aim: Aim) -> str:
+    return aim.where or "the key"
+
+
+def _bad_key_hint(aim: Aim) -> str:
+    came_from = f"The key came from {aim.where}. " if aim.where else ""
+    return f"{came_from}`bareagent setup` stores another."
+
+
+def _said(words: str, aim: Aim) -> str:
+    if len(aim.key) > 3:
+        words = words.replace(aim.key, "***")
+    return one_line(words, MAX_WIDTH_CELLS)

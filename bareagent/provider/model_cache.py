@@ -1,0 +1,69 @@
+"""Keeps what a server said of its models for a day, in the user's cache folder; failures are silent."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+FRESH_S = 86_400.0
+
+
+class ModelCache:
+    """One server's models: name → fields in the words of models.toml."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._entry: dict[str, Any] | None = None
+
+    def get(self, name: str) -> Mapping[str, Any] | None:
+        """Return what the server said of a model, None where it was not asked or the answer is old."""
+        models = self._read().get("models", {}) if self.is_fresh() else {}
+        fields = models.get(name)
+        return fields if isinstance(fields, dict) else None
+
+    def is_fresh(self) -> bool:
+        """Tell whether the whole list was asked for within a day."""
+        at = self._read().get("at", 0)
+        return isinstance(at, int | float) and 0 <= time.time() - at < FRESH_S
+
+    def put(self, models: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep the whole list."""
+        self._entry = {"at": time.time(), "models": {name: dict(fields) for name, fields in models.items()}}
+        self._write()
+
+    def add(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Keep one answer for this process."""
+        known = self._read()["models"] if self.is_fresh() else {}
+        at = self._read()["at"] if self.is_fresh() else time.time()
+        self._entry = {"at": at, "models": {**known, name: dict(fields)}}
+
+    def _read(self) -> dict[str, Any]:
+        if self._entry is None:
+            entry = _all().get(self._server)
+            self._entry = entry if isinstance(entry, dict) and isinstance(entry.get("models"), dict) else {}
+        return self._entry
+
+    def _write(self) -> None:
+        everything = {**_all(), self._server: self._entry}
+        try:
+            _path().parent.mkdir(parents=True, exist_ok=True)
+            fresh = _path().with_suffix(".new")
+            fresh.write_text(json.dumps(everything), encoding="utf-8")
+            fresh.replace(_path())
+        except OSError:
+            return  # a cache that cannot be written is asked again next time
+
+
+def _path() -> Path:
+    return platformdirs.user_cache_path("bareagent", appauthor=False) / "models.json"
+
+
+def _all() -> dict[str, Any]:
+    try:
+        value = json.loads(_path().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
