@@ -84,8 +84,8 @@ class Request(msgspec.Struct, kw_only=True):
 
     `messages` is the view, system items inside it; items before the first message are the system
     prompt. `protect` names the tools whose results no micro batch clears: the boundary mark stands
-    before the oldest uncleared result of another tool that is longer than `min_chars`. `max_tokens` 0 lets the provider choose the
-    model's largest. `model` empty is the provider's present one. `is_paused`: the view ends in a reply
+    before the oldest uncleared result of another tool that is longer than `min_chars`. `max_tokens` 0
+    lets the provider choose the model's largest. `model` empty is the provider's present one. `is_paused`: the view ends in a reply
     whose stop reason was `pause_turn` (the provider knows by itself those it gave).
     """
 

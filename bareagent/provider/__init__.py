@@ -9,7 +9,6 @@ from bareagent.errors import NoKey, ServerUnreachable
 from bareagent.provider import models
 from bareagent.provider.claude import ClaudeProvider, preload
 from bareagent.provider.presets import PRESETS, Found, Preset, chosen_name, find_key, resolve
-from bareagent.seams import ModelInfo
 
 __all__ = [
     "PRESETS",
@@ -20,7 +19,6 @@ __all__ = [
     "find_key",
     "make_provider",
     "preload",
-    "provider_at",
 ]
 
 
@@ -46,14 +44,6 @@ async def make_provider(
         where = " or ".join(preset.key_envs) or "its environment variable"
         raise NoKey(f"No key for {preset.name} was found.", f"Set {where}, or run `bareagent setup`.")
     return await _with_model(preset, found, config, model)
-
-
-def provider_at(
-    base_url: str, api_key: str, model: ModelInfo, config: Config, *, name: str = "local"
-) -> ClaudeProvider:
-    """Return a provider for a server that runs at `base_url`, the embedded model's for one."""
-    preset = Preset(name=name, about="", base_url=base_url, auth="both", is_open=True)
-    return ClaudeProvider(preset, Found(provider=name, key=api_key), model, config)
 
 
 def _addressed(preset: Preset, config: Config, env: Mapping[str, str]) -> Preset:

@@ -3,6 +3,7 @@
 Pure and deterministic: the same view gives the same blocks, and a longer view begins with them.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -13,6 +14,8 @@ from bareagent.seams import ModelInfo
 OPEN_TAG = "<system-message>"
 CLOSE_TAG = "</system-message>"
 THINKING = frozenset({"thinking", "redacted_thinking"})
+_ODD = re.compile(r"[^a-zA-Z0-9_-]")
+_NAMES = {"tool_use": ("id", "name"), "tool_result": ("tool_use_id",)}
 
 
 class Lowered(NamedTuple):
@@ -44,10 +47,17 @@ def lower(messages: Sequence[Message], model: ModelInfo, n_without_thinking: int
     return Split(head, _settled(lowered))
 
 
+def is_claude(model: ModelInfo) -> bool:
+    """Tell whether a model is held to the strict rules for ids, names and signatures."""
+    return "claude" in model.name
+
+
 def _kept(message: Message, model: ModelInfo, *, keeps_thinking: bool) -> list[Block]:
     blocks = [_plain(block) for block in _said(blocks_of(message))]
     if message["role"] == "system":
         return [_tagged(block) for block in blocks]
+    if is_claude(model):
+        blocks = [_with_plain_names(block) for block in blocks]
     if message["role"] == "user":
         return [_result(block) if block.get("type") == "tool_result" else block for block in blocks]
     return [block for block in blocks if _is_sendable(block, model, keeps_thinking=keeps_thinking)]
@@ -111,6 +121,16 @@ def _plain(block: Block) -> Block:
     return {key: value for key, value in block.items() if key != "cache_control"}
 
 
+def _with_plain_names(block: Block) -> Block:
+    """Other servers' ids and a model's invented tool names hold characters that Claude refuses."""
+    changed = {
+        key: _ODD.sub("_", value)
+        for key in _NAMES.get(str(block.get("type")), ())
+        if isinstance(value := block.get(key), str) and _ODD.search(value)
+    }
+    return {**block, **changed} if changed else block
+
+
 def _tagged(block: Block) -> Block:
     if block.get("type") != "text":
         return block
@@ -134,4 +154,4 @@ def _is_sendable(block: Block, model: ModelInfo, *, keeps_thinking: bool) -> boo
     if not keeps_thinking or model.capabilities.thinking == "none":
         return False
     # Claude refuses thinking that carries no signature; other servers sign nothing and want it back.
-    return "claude" not in model.name or bool(block.get("signature") or block.get("data"))
+    return not is_claude(model) or bool(block.get("signature") or block.get("data"))
