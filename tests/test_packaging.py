@@ -7,13 +7,14 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.source import ROOT
+from tests.source import ROOT, imports, package
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PINNED_FILES = ["requirements-dev.txt", "bareagent/provider/weights.txt"]
@@ -95,6 +96,21 @@ def test_the_pins_are_what_the_project_asks_for() -> None:
     pins = pinned_versions()
     for requirement in map(Requirement, asked):
         assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+def test_what_is_imported_is_declared() -> None:
+    """Nothing is used that only comes along with something else."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    declared = [*PROJECT["project"]["dependencies"], *(line for lines in extras.values() for line in lines)]
+    names = {canonicalize_name(Requirement(line).name) for line in declared}
+    installed = packages_distributions()
+    modules = frozenset(source.module for source in package())
+    tops = {found.module.split(".")[0] for source in package() for found in imports(source, modules)}
+    foreign = tops - set(sys.stdlib_module_names) - {"bareagent"}
+    undeclared = {
+        top for top in foreign if not names & {canonicalize_name(name) for name in installed.get(top, [])}
+    }
+    assert undeclared == set()
 
 
 def fake_python(folder: Path, version: str) -> Path:

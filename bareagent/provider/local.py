@@ -22,9 +22,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
-import platformdirs
-
 from bareagent.errors import ConfigError, ServerUnreachable, UnknownModel
+from bareagent.folders import data_folder
 
 DEMO_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 DEMO_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -110,7 +109,7 @@ def find_demo_weights() -> Path | None:
 
 def demo_folder() -> Path:
     """Return the folder of the fetched weights; it may not exist."""
-    return platformdirs.user_data_path("bareagent", appauthor=False) / "weights"
+    return data_folder() / "weights"
 
 
 def fetch_demo() -> Path:
