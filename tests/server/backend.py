@@ -83,7 +83,7 @@ class Backend:
                 await self._count(record, wire)
             case ("GET", path) if path.startswith("/v1/models") and "models" not in self.lacks:
                 await self._models(record, wire)
-            case (_, "/v1/messages" | "/v1/messages/count_tokens"):
+            case (method, "/v1/messages") if method != "POST":
                 raise ApiError(405, "Method Not Allowed", "invalid_request_error")
             case _:
                 raise ApiError(404, "Not Found")
@@ -123,7 +123,8 @@ class Backend:
         model = self._check_body(record)
         self._check_window(record, model)
         step = self.script.take(record)
-        instead = [fault for fault in step.faults if fault.kind in faults.INSTEAD]
+        kinds = faults.INSTEAD if record.body.get("stream") else (*faults.INSTEAD, "error")
+        instead = [fault for fault in step.faults if fault.kind in kinds]
         if instead:
             await self._fail(record, wire, instead[0])
             return
@@ -150,8 +151,8 @@ class Backend:
 
     def _limit(self, said: Reply, record: Record, model: Model) -> None:
         room = model.window - total(record.units)
-        reply.shorten(said, record.body["max_tokens"], "max_tokens", self.sizes)
-        reply.shorten(said, room, "model_context_window_exceeded", self.sizes)
+        reply.shorten(said, record.body["max_tokens"], "max_tokens", self.ledger, self.sizes)
+        reply.shorten(said, room, "model_context_window_exceeded", self.ledger, self.sizes)
 
     def _bill(self, said: Reply, record: Record) -> None:
         usage = self.cache.bill(record.body, record.units).usage()
@@ -235,7 +236,7 @@ class Backend:
     async def _fail(self, record: Record, wire: Wire, fault: Fault) -> None:
         record.outcome = fault.kind
         match fault.kind:
-            case "status":
+            case "status" | "error":
                 await self._refuse(record, wire, fault.error())
                 record.outcome = fault.kind
             case "html":

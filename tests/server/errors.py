@@ -102,6 +102,12 @@ def malformed(message: str) -> ApiError:
     return ApiError(400, message, shape=True)
 
 
+def in_stream(kind: str) -> ApiError:
+    """The error of a type as an event in the middle of a stream tells it."""
+    status = next((number for number, name in KINDS.items() if name == kind), 500)
+    return ApiError(status, MESSAGES.get(status, "Error"), kind)
+
+
 def preset(name: str) -> ApiError:
     """The refusal that stands under a name in PRESETS; Raises: KeyError."""
     status, kind, message = PRESETS[name]

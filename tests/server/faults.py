@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tests.server.errors import MESSAGES, ApiError, preset
+from tests.server.errors import MESSAGES, ApiError, in_stream, preset
 from tests.server.event import Event, encode, raw_event
 from tests.server.jsonish import Json, canonical
 
@@ -63,6 +63,8 @@ class Fault:
         """The refusal of a `status` fault or of an `error` event."""
         if self.preset:
             found = preset(self.preset)
+        elif self.kind == "error":
+            found = in_stream(self.error_type or "overloaded_error")
         else:
             found = ApiError(self.status, MESSAGES.get(self.status, "Error"), self.error_type)
         found.message = self.message or found.message
@@ -119,7 +121,7 @@ def plan(events: list[Event], faults: Sequence[Fault], delay_s: float = 0.0) -> 
     for number, event in enumerate(events):
         for fault, place in at_event:
             if place == number:
-                actions += _strike(fault)
+                actions += _strike(fault, _index(events, number))
         actions.append(Send(encode(event)))
         if delay_s:
             actions.append(Wait(delay_s))
@@ -134,7 +136,9 @@ def plan_plain(body: bytes, faults: Sequence[Fault]) -> list[Action]:
     for fault in faults:
         if fault.kind == "no_usage":
             body = body.replace(b'"usage":', b'"_usage":')
-    within = [fault for fault in faults if fault.kind in {"cut", "stall", "garble"}]
+        if fault.kind == "garble":
+            body = fault.data.encode() or body[: len(body) // 2]
+    within = [fault for fault in faults if fault.kind in {"cut", "stall"}]
     placed = [(fault, _plain_place(fault, len(body))) for fault in within]
     return _split([Send(body)], sorted(placed, key=lambda pair: pair[1]), faults)
 
@@ -152,9 +156,10 @@ def position(events: list[Event], at: At) -> int:
             return _nth(events, "message_delta", 1, at)
         case "before_stop":
             return _nth(events, "message_stop", 1, at)
-    deltas = [n for n, event in enumerate(events) if event.delta == DELTAS[at]]
-    if not deltas:
+    of_kind = [(n, event.data["index"]) for n, event in enumerate(events) if event.delta == DELTAS[at]]
+    if not of_kind:
         raise ValueError(f"fault at {at!r}: this reply has no such block")
+    deltas = [number for number, index in of_kind if index == of_kind[0][1]]
     return deltas[len(deltas) // 2] + (len(deltas) == 1)
 
 
@@ -190,7 +195,13 @@ def _without_usage(event: Event) -> Event:
     return Event(event.name, data)
 
 
-def _strike(fault: Fault) -> list[Action]:
+def _index(events: list[Event], place: int) -> int:
+    """The content block that is open (or was last) at a place."""
+    indexes = [int(event.data["index"]) for event in events[:place] if "index" in event.data]
+    return indexes[-1] if indexes else 0
+
+
+def _strike(fault: Fault, index: int = 0) -> list[Action]:
     match fault.kind:
         case "cut":
             return [Cut(fault.how)]
@@ -203,17 +214,17 @@ def _strike(fault: Fault) -> list[Action]:
             body = fault.error().body("req_stream_error")
             return [Send(raw_event("error", canonical(body))), Cut("end")]
         case _:
-            return [Send(_extra(fault))] * fault.count
+            return [Send(_extra(fault, index))] * fault.count
 
 
-def _extra(fault: Fault) -> bytes:
+def _extra(fault: Fault, index: int) -> bytes:
     if fault.kind == "ping":
         return raw_event("ping", '{"type":"ping"}')
     if fault.kind == "comment":
         return b": keep-alive\n\n"
     if fault.kind == "huge":
         delta = {"type": "text_delta", "text": "x" * fault.bytes}
-        data: Json = {"type": "content_block_delta", "index": 0, "delta": delta}
+        data: Json = {"type": "content_block_delta", "index": index, "delta": delta}
         return raw_event("content_block_delta", canonical(data))
     name = fault.event or "future_event"
     return raw_event(name, fault.data or canonical({"type": name, "detail": "unknown"}))

@@ -21,7 +21,7 @@ class Break:
 def breaks(records: Sequence[Record]) -> list[Break]:
     """All breaks in a sequence of requests, neighbour by neighbour; cache marks do not count."""
     found = []
-    for before, after in itertools.pairwise(records):
+    for before, after in itertools.pairwise(record for record in records if record.units):
         where = _parting(before, after)
         if where:
             found.append(Break(before.number, after.number, where))

@@ -39,7 +39,8 @@ def build(step: Step, number: int, ledger: Ledger, sizes: Sizes) -> Reply:
     for call, at in zip(step.calls, _call_places(content, step), strict=True):
         if call.raw_input is not None:
             content[at]["input"], payloads[at] = _read(call.raw_input), call.raw_input
-    stop = step.stop_reason or ("tool_use" if step.calls else "end_turn")
+    has_calls = any(block.get("type") == "tool_use" for block in content)
+    stop = step.stop_reason or ("tool_use" if has_calls else "end_turn")
     reply = Reply(content, payloads, None if stop == "null" else stop)
     reply.stop_sequence, reply.usage = step.stop_sequence, dict(step.usage)
     reply.stop_details = dict(step.stop_details) if step.stop_details else None
@@ -49,9 +50,9 @@ def build(step: Step, number: int, ledger: Ledger, sizes: Sizes) -> Reply:
     return reply
 
 
-def shorten(reply: Reply, limit: int, stop_reason: str, sizes: Sizes) -> None:
+def shorten(reply: Reply, limit: int, stop_reason: str, ledger: Ledger, sizes: Sizes) -> None:
     """Cut a reply at a number of output tokens, inside a block if need be."""
-    if reply.output_tokens <= limit:
+    if sizes.output(reply.content) <= max(1, limit):
         return
     room = int(limit * sizes.bytes_per_token)
     kept = 0
@@ -59,13 +60,13 @@ def shorten(reply: Reply, limit: int, stop_reason: str, sizes: Sizes) -> None:
         kept = at + 1
         if len(payload) >= room:
             reply.payloads[at] = payload[: max(1, room)]
-            _refit(reply.content[at], reply.payloads[at])
+            _refit(reply.content[at], reply.payloads[at], ledger)
             break
         room -= len(payload)
     reply.content, reply.payloads = reply.content[:kept], reply.payloads[:kept]
     reply.stop_reason = stop_reason
     _measure(reply, sizes)
-    reply.output_tokens = min(reply.output_tokens, limit)
+    reply.output_tokens = max(1, limit)
 
 
 def _measure(reply: Reply, sizes: Sizes) -> None:
@@ -82,15 +83,17 @@ def _blocks(step: Step, number: int, ledger: Ledger) -> Iterator[Json]:
         yield {"type": "thinking", "thinking": step.thinking, "signature": signature}
     if step.text is not None:
         yield {"type": "text", "text": step.text}
-    for block in step.blocks:
-        yield _completed(dict(block), ledger)
+    for at, block in enumerate(step.blocks):
+        yield _completed(dict(block), f"toolu_{number:06d}b{at + 1:02d}", ledger)
     for at, call in enumerate(step.calls):
         name = call.id or f"toolu_{number:06d}x{at + 1:02d}"
         yield {"type": "tool_use", "id": name, "name": call.name, "input": dict(call.input)}
 
 
-def _completed(block: Json, ledger: Ledger) -> Json:
-    """A raw block; thinking without its signature gets the true one."""
+def _completed(block: Json, name: str, ledger: Ledger) -> Json:
+    """A raw block; thinking without its signature gets the true one, a call without id gets one."""
+    if block.get("type") == "tool_use":
+        return {"type": "tool_use", "id": name, "input": {}, **block}
     if block.get("type") == "redacted_thinking" and "data" not in block:
         block["data"] = ledger.seal(str(block.pop("hides", "")))
     if block.get("type") == "thinking" and "signature" not in block:
@@ -127,7 +130,9 @@ def _read(raw: str) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _refit(block: Json, payload: str) -> None:
+def _refit(block: Json, payload: str, ledger: Ledger) -> None:
+    if block["type"] == "thinking":
+        block["signature"] = ledger.sign(payload)
     match block["type"]:
         case "text" | "thinking":
             block[block["type"]] = payload

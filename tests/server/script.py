@@ -103,7 +103,7 @@ class Script:
         if slot.left > 0:
             slot.left -= 1
         record.step = slot.index
-        step = slot.step if isinstance(slot.step, Step) else step_from(slot.step(record))
+        step = slot.step if isinstance(slot.step, Step) else _spoken(slot.step, record)
         for wanted in step.expect:
             if wanted not in record.last_text:
                 raise ScriptError(
@@ -133,8 +133,7 @@ class Script:
             )
         if self._default == "echo":
             return Step(text=f"echo: {record.last_text or '(nothing)'}")
-        given = self._default(record) if callable(self._default) else self._default
-        return step_from(given)
+        return _spoken(self._default, record) if callable(self._default) else step_from(self._default)
 
 
 def step_from(value: "Step | Mapping[str, Any] | str") -> Step:
@@ -155,6 +154,13 @@ def step_from(value: "Step | Mapping[str, Any] | str") -> Step:
     step = Step(**given)
     times = max((fault.times for fault in step.faults), default=1)
     return replace(step, times=max(step.times, times))
+
+
+def _spoken(speaker: Speaker, record: Record) -> Step:
+    try:
+        return step_from(speaker(record))
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ScriptError(f"the step's function failed: {type(error).__name__}: {error}") from error
 
 
 def load(path: Path) -> tuple[list[StepLike], dict[str, Any]]:

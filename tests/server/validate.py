@@ -54,6 +54,7 @@ def check(body: Json, model: Model, rules: Rules, counting: bool = False) -> Non
     _check_choice(body)
     _check_thinking(body, model)
     _check_sampling(body)
+    _check_kinds(body)
     _check_effort(body, model)
     conversation.check(body, model, rules.ledger, rules.verify_thinking)
 
@@ -279,6 +280,13 @@ def _check_sampling(body: Json) -> None:
     for stop in body.get("stop_sequences") or []:
         if not str(stop).strip():
             raise malformed("stop_sequences: each stop sequence must contain non-whitespace")
+
+
+def _check_kinds(body: Json) -> None:
+    if not isinstance(body.get("stream", False), bool):
+        raise malformed("stream: Input should be a valid boolean")
+    if not isinstance(body.get("metadata", {}), dict):
+        raise malformed("metadata: Input should be a valid dictionary")
 
 
 def _check_effort(body: Json, model: Model) -> None:

@@ -55,6 +55,8 @@ class Wire:
             await self._read_body(request)
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
+        except ValueError as error:
+            raise BadRequest(f"body: {error}") from error
         return request
 
     async def start(self, status: int, headers: Mapping[str, str], length: int | None = None) -> None:
@@ -110,6 +112,11 @@ class Wire:
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
+
+    def abort(self) -> None:
+        """Drop the connection and what was not yet sent."""
+        self._writer.transport.abort()
+        self.is_open = False
 
     async def _write(self, data: bytes) -> None:
         self.look()

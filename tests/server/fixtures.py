@@ -1,0 +1,35 @@
+"""Pytest fixtures that give servers and check them when the test ends."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.server.server import Server, serve
+
+MakeServer = Callable[..., Awaitable[Server]]
+StartServer = Callable[..., Server]
+
+
+@pytest_asyncio.fixture
+async def make_server() -> AsyncIterator[MakeServer]:
+    """`await make_server(steps, **options)`: a server in the test's own loop."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def make(steps: Any = (), **options: Any) -> Server:
+            return await stack.enter_async_context(Server(steps, **options))
+
+        yield make
+
+
+@pytest.fixture
+def start_server() -> Iterator[StartServer]:
+    """`start_server(steps, **options)`: a server in a thread, for subprocesses and terminals."""
+    with contextlib.ExitStack() as stack:
+
+        def start(steps: Any = (), **options: Any) -> Server:
+            return stack.enter_context(serve(steps, **options))
+
+        yield start
