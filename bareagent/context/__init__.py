@@ -1,0 +1,200 @@
+"""The context engine: before each model call the view is made ready, and only here.
+
+`prepare` does three things in this order: nag reminder, micro-compaction, full compaction. Everything
+that compacts, by itself or on demand, goes through this module.
+"""
+
+from collections.abc import Sequence
+
+from bareagent.config import Config
+from bareagent.context.full import (
+    NOTHING,
+    CompactOutcome,
+    Job,
+    compact,
+    request_messages,
+)
+from bareagent.context.micro import Micro
+from bareagent.context.plan import Full, Plan, Wishes, plan
+from bareagent.context.reminder import reminder_text
+from bareagent.context.room import LEAST_OUTPUT, room_of
+from bareagent.context.tokens import Meter, estimate_tokens
+from bareagent.context.working import Book, Working, tool_specs, working
+from bareagent.entries import Said, ToolSpec, Trigger
+from bareagent.messages import Message, system, user
+from bareagent.seams import Emit, Provider, Request, Tool
+
+__all__ = [
+    "CompactOutcome",
+    "Meter",
+    "Plan",
+    "compact_now",
+    "estimate_tokens",
+    "leave_alone",
+    "next_cost",
+    "owes",
+    "plan",
+    "planned",
+    "prepare",
+    "request",
+]
+
+Tools = Sequence[Tool | ToolSpec]
+
+
+async def prepare(session: Book, provider: Provider, tools: Tools, config: Config, emit: Emit) -> None:
+    """Make the view ready for the next model call: nag, micro, full, each logged as it is done."""
+    state = working(session, provider)
+    now = planned(session, provider, tools, config, _wishes(state))
+    if now.nag:
+        session.append(system(now.nag), "reminder")
+    _do_micro(session, state, provider, now.micro, emit)
+    if now.full is not None:
+        await compact(_job(session, provider, tools, config, emit, now.full))
+    elif now.is_stuck:
+        _say_stuck(state, provider, tools, config, emit)
+
+
+async def leave_alone(*_given: object) -> None:
+    """Do nothing: for callers whose context must stay as it is."""
+
+
+def planned(
+    session: Book, provider: Provider, tools: Tools, config: Config, wishes: Wishes | None = None
+) -> Plan:
+    """Return the plan for a session's next call as things stand; changes nothing."""
+    state = working(session, provider)
+    view = state.measured(tools)
+    model = provider.model
+    return plan(
+        view,
+        state.meter,
+        state.todos(config),
+        state.cache(model),
+        model.price,
+        config,
+        room_of(model, config.compaction),
+        wishes,
+    )
+
+
+def _wishes(state: Working) -> Wishes:
+    is_full = state.last_stop == "model_context_window_exceeded"
+    is_answered = not state.awaits_reply()
+    return Wishes(
+        forced="overflow" if is_full and not is_answered else None,
+        is_resting=state.is_resting or is_answered,
+        waits=state.waits,
+    )
+
+
+def _job(
+    session: Book, provider: Provider, tools: Tools, config: Config, emit: Emit, full: Full
+) -> Job:
+    return Job(
+        book=session,
+        state=working(session, provider),
+        provider=provider,
+        tools=tools,
+        config=config,
+        emit=emit,
+        full=full,
+    )
+
+
+def _do_micro(session: Book, state: Working, provider: Provider, chosen: Micro, emit: Emit) -> None:
+    batch = chosen.batch
+    if not chosen.reason:
+        state.rent = chosen.rent
+        return
+    cost = max(batch.cost, 0.0) * provider.model.price.input / 1e6
+    state.meter.clear(batch.freed / state.meter.ratio)
+    session.clear(
+        [slot.result.handle for slot in batch.slots],
+        chosen.reason,
+        tokens=round(batch.freed),
+        cost_usd=cost,
+        pays_after=batch.pays_after,
+    )
+    emit(Said(text=batch_line(chosen, cost), level="dim"))
+
+
+def batch_line(chosen: Micro, cost_usd: float) -> str:
+    """Return the line that announces a batch."""
+    batch = chosen.batch
+    n = len(batch.slots)
+    what = f"Cleared {n} old result{'s' if n != 1 else ''}: {round(batch.freed):,} tokens freed"
+    if batch.cost <= 0:
+        return f"{what}, at no cost ({chosen.reason})"
+    price = f"${cost_usd:.4f}" if cost_usd else f"{round(batch.cost):,} tokens of input"
+    return f"{what}, costs {price} now, paid after {batch.pays_after} calls ({chosen.reason})"
+
+
+def _say_stuck(state: Working, provider: Provider, tools: Tools, config: Config, emit: Emit) -> None:
+    limit = room_of(provider.model, config.compaction).limit
+    fixed = state.fixed(tools) * state.meter.ratio
+    if fixed > 0.6 * limit and state.says_once("fixed"):
+        emit(
+            Said(
+                text=f"System prompt and tools alone take {round(fixed):,} of {limit:,} tokens: "
+                "compaction cannot help. Choose a model with a larger window or load fewer tools.",
+                level="warning",
+            )
+        )
+
+
+async def compact_now(
+    session: Book,
+    provider: Provider,
+    tools: Tools,
+    config: Config,
+    emit: Emit,
+    trigger: Trigger,
+    focus: str = "",
+    facts_only: bool = False,
+) -> CompactOutcome:
+    """Compact whatever the size: `/compact`, the compact tool, a request refused as too long."""
+    now = planned(session, provider, tools, config, Wishes(forced=trigger))
+    if now.full is None:
+        emit(Said(text=NOTHING))
+        size = round(now.load.size)
+        return CompactOutcome(reason=NOTHING, lines=[NOTHING], tokens_before=size, tokens_after=size)
+    job = _job(session, provider, tools, config, emit, now.full)
+    job.focus, job.facts_only = focus, facts_only
+    return await compact(job)
+
+
+def request(session: Book, provider: Provider, tools: Tools, config: Config) -> Request:
+    """Return the next request as the view stands; its max_tokens is what the Meter leaves."""
+    state = working(session, provider)
+    size = state.meter.size(state.measured(tools).estimate)
+    room = room_of(provider.model, config.compaction)
+    return Request(
+        messages=request_messages(session),
+        tools=tool_specs(session.view, tools),
+        max_tokens=max(room.max_tokens(size), LEAST_OUTPUT),
+        protect=config.compaction.protect,
+    )
+
+
+def next_cost(session: Book, provider: Provider, tools: Tools, _config: Config) -> float:
+    """Return about what the next call costs at least, in dollars: its input, the cached part read."""
+    state = working(session, provider)
+    view = state.measured(tools)
+    model = provider.model
+    cache = state.cache(model)
+    size = state.meter.size(view.estimate)
+    cached = 0.0
+    if cache.exists and not cache.is_cold:
+        held = sum(message.tokens for message in view.messages[: cache.n_messages])
+        cached = min(size, state.meter.ratio * (view.fixed + held))
+    fresh = model.price.cache_write if cache.exists and model.price.cache_write else model.price.input
+    return (cached * model.price.cache_read + (size - cached) * fresh) / 1e6
+
+
+def owes(session: Book, config: Config) -> Message | None:
+    """Return the reminder that is due before a run ends with an item in progress, or None."""
+    items = session.view.todo
+    if not config.reminder.enabled or not any(item.status == "in_progress" for item in items):
+        return None
+    return user(reminder_text(items))

@@ -1,0 +1,247 @@
+"""Full compaction, done: the history gives way to a summary by a model and facts by code.
+
+Works on a session and, in `Compactor`, on a plain list; where it cuts is planned in `plan.py`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from bareagent.config import Config
+from bareagent.context import facts as fact
+from bareagent.context import summary as ask
+from bareagent.context.plan import SHRINK, Full
+from bareagent.context.readable import RESULT_CHARS, readable_parts
+from bareagent.context.room import room_of
+from bareagent.context.tokens import fast_tokens
+from bareagent.context.working import Book, Working, tool_specs
+from bareagent.entries import Compaction, Said, ToolSpec, Trigger, UsageEntry
+from bareagent.errors import ProviderError
+from bareagent.fold import header_text
+from bareagent.messages import Message, has_results, system
+from bareagent.seams import Emit, Heard, Provider, Tool
+
+ACKNOWLEDGEMENTS = {
+    "zh": "收到，我已理解之前的上下文，继续工作。",
+    "": "Understood. I have the earlier context and will go on.",
+}
+SUFFIXES: dict[Trigger, str] = {"manual": "compact", "auto": "auto", "overflow": "overflow", "tool": "tool"}
+NOTHING = "Nothing to compact."
+
+
+class CompactOutcome(msgspec.Struct, kw_only=True):
+    """How a compaction ended. `fits`: the view is smaller and at most window − reserve.
+
+    `lines` is what every face shows; sizes are tokens of the whole request.
+    """
+
+    is_done: bool = False
+    fits: bool = False
+    reason: str = ""
+    lines: list[str] = msgspec.field(default_factory=list)
+    tokens_before: int = 0
+    tokens_after: int = 0
+    entry: Compaction | None = None
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """One compaction at work: what it needs from every side."""
+
+    book: Book
+    state: Working
+    provider: Provider
+    tools: Sequence[Tool | ToolSpec]
+    config: Config
+    emit: Emit
+    full: Full
+    focus: str = ""
+    facts_only: bool = False
+
+
+async def compact(job: Job) -> CompactOutcome:
+    """Summarise, rebuild and log; nothing changes where no usable summary comes.
+
+    A cancelled call raises CancelledError and leaves the view as it was.
+    """
+    snapshot = job.book.snapshot(SUFFIXES[job.full.trigger])
+    draft = _draft(job, snapshot)
+    reason = ""
+    if not job.facts_only:
+        reason = await _summarise(job, draft)
+    if reason and not (job.full.is_urgent and draft.facts):
+        return _failed(job, reason)
+    if reason:
+        job.emit(Said(text=f"The summary failed: {reason}. The facts alone are kept.", level="warning"))
+    size = _size_after(job, draft)
+    if not reason and _is_too_large(job, size):
+        _bill(job, draft)
+        return _failed(job, "the result would not be smaller")
+    draft.tokens_before, draft.tokens_after = round(job.full.before), round(size)
+    return _done(job, job.book.compact(draft))
+
+
+def _draft(job: Job, snapshot: Path | None) -> Compaction:
+    """Return the compaction but for its summary."""
+    view, cut, rules = job.book.view, job.full.cut, job.config.compaction
+    is_open = cut.first < len(view.messages)
+    starts_with_reply = is_open and view.messages[cut.first]["role"] == "assistant"
+    language = ask.language_of(rules.language, fact.last_line(view.messages, view.kinds))
+    acknowledgement = "" if starts_with_reply else ACKNOWLEDGEMENTS["zh" if language == "zh" else ""]
+    return Compaction(
+        summary="",
+        generation=0,
+        first_kept_entry_id=view.ids[cut.first] if is_open else 0,
+        facts=_facts(job) if rules.facts else "",
+        acknowledgement=acknowledgement,
+        system_items=[view.ids[index] for index in cut.system],
+        dropped=[view.ids[index] for index in cut.dropped],
+        capped=cut.caps,
+        trigger=job.full.trigger,
+        focus=job.focus,
+        snapshot=str(snapshot) if snapshot and rules.facts else "",
+    )
+
+
+def _facts(job: Job) -> str:
+    view, rules = job.book.view, job.config.compaction
+    gone = [i for i in job.full.cut.source if not job.state.is_header(i)]
+    earlier = fact.parse(view.compactions[-1].facts) if view.compactions else fact.Facts()
+    messages, kinds = [original(job.book, i) for i in gone], [view.kinds[i] for i in gone]
+    gathered = fact.gather(messages, kinds, earlier)
+    room = room_of(job.provider.model, rules)
+    usable = max(room.limit / job.state.meter.ratio - job.state.fixed(job.tools), room.limit / 8)
+    newest = fact.last_line(view.messages, view.kinds)
+    return fact.render(gathered, view.todo, view.pins, fact.caps_for(usable, rules.pin_tokens), newest)
+
+
+def original(book: Book, index: int) -> Message:
+    """Return a message of the view with the original text of its cleared and capped results."""
+    message = book.view.messages[index]
+    if not has_results(message):
+        return message
+    try:
+        return book.original_message(book.view.ids[index])
+    except KeyError:
+        return message
+
+
+async def _summarise(job: Job, draft: Compaction) -> str:
+    """Fill in the summary; return why there is none, or an empty text."""
+    rules = job.config.compaction
+    try:
+        summary, spent = await _asked(job)
+    except ask.SummaryFailed as error:
+        _take(draft, error.spent)
+        _bill(job, draft)
+        return str(error)
+    except ProviderError as error:
+        return str(error).rstrip(".")
+    draft.summary = summary
+    _take(draft, spent)
+    return "" if rules.summary_max_tokens else "no room for a summary"
+
+
+async def _asked(job: Job) -> tuple[str, ask.Spent]:
+    view, rules = job.book.view, job.config.compaction
+    question = ask.Ask(
+        rules=rules,
+        language=ask.language_of(rules.language, fact.last_line(view.messages, view.kinds)),
+        focus=job.focus,
+        previous=view.compactions[-1].summary if view.compactions and rules.facts else "",
+    )
+    quiet = _Quiet(job.emit)
+    if rules.summary_request == "prefix" and job.full.before + 2 * rules.summary_max_tokens < job.provider.model.window:
+        request = ask.prefix_request(request_messages(job.book), tool_specs(view, job.tools), question)
+        return await ask.summarise_prefix(job.provider, request, rules, quiet)
+    model = await job.provider.facts(rules.model) if rules.model else job.provider.model
+    return await ask.summarise(job.provider, source_parts(job, question), question, model, job.state.meter.ratio, quiet)
+
+
+class _Quiet:
+    """Lets through what a screen may show while a summary is made: no text of the summary itself."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+
+    def __call__(self, heard: Heard, /) -> None:
+        if type(heard).__name__ in {"Retrying", "Said", "ReplyStarted"}:
+            self._emit(heard)
+
+
+def source_parts(job: Job, question: ask.Ask) -> list[str]:
+    """Return the readable form of what is summarised, message by message."""
+    rules = job.config.compaction
+    from_log = rules.summary_source == "log"
+    gone = [
+        i
+        for i in job.full.cut.source
+        if not (question.previous and job.state.is_header(i)) and job.book.view.kinds[i] != "reminder"
+    ]
+    messages = [original(job.book, i) if from_log else job.book.view.messages[i] for i in gone]
+    is_classic = rules.profile == "seed"
+    return readable_parts(messages, result_chars=0 if is_classic else RESULT_CHARS, is_escaped=not is_classic)
+
+
+def request_messages(book: Book) -> list[Message]:
+    """Return the system prompt and the view, as a request takes them."""
+    prompt = book.view.prompt
+    return [*([system(prompt.system)] if prompt and prompt.system else []), *book.view.messages]
+
+
+def _take(draft: Compaction, spent: ask.Spent) -> None:
+    draft.usage, draft.cost_usd, draft.model = spent.usage, spent.cost_usd, spent.model
+
+
+def _bill(job: Job, draft: Compaction) -> None:
+    if draft.usage is not None and (draft.usage.total or draft.cost_usd):
+        job.book.record(
+            UsageEntry(usage=draft.usage, model=draft.model, purpose="summary", cost_usd=draft.cost_usd)
+        )
+
+
+def _size_after(job: Job, draft: Compaction) -> float:
+    measured = job.state.measured(job.tools)
+    cut = job.full.cut
+    items = sum(measured.messages[index].tokens for index in cut.system)
+    header = fast_tokens(header_text(draft)) + fast_tokens(draft.acknowledgement) + 6
+    return job.state.meter.ratio * (measured.fixed + items + cut.tail_tokens + header)
+
+
+def _is_too_large(job: Job, size: float) -> bool:
+    return job.full.trigger in {"auto", "overflow"} and size > SHRINK * job.full.before
+
+
+def _failed(job: Job, reason: str) -> CompactOutcome:
+    line = f"Context compaction failed: {reason}. Nothing changed."
+    lines = [line]
+    if job.full.trigger in {"auto", "overflow"} and job.state.note_failure():
+        lines.append("Automatic compaction rests until your next line: it failed three times.")
+    for text in lines:
+        job.emit(Said(text=text, level="warning"))
+    before = round(job.full.before)
+    return CompactOutcome(reason=reason, lines=lines, tokens_before=before, tokens_after=before)
+
+
+def _done(job: Job, entry: Compaction) -> CompactOutcome:
+    name = job.book.full_id
+    sizes = f"{entry.tokens_before:,} → {entry.tokens_after:,} tokens"
+    if entry.trigger == "manual":
+        after = job.book.snapshot("compacted")
+        where = f" · {after}" if after else ""
+        lines = ["Context compaction finished.", f"{sizes} · {name}{where}"]
+    else:
+        lines = [f"Context compacted: {sizes} ({name})"]
+    if entry.trigger in {"auto", "overflow"} and job.state.note_auto():
+        lines.append("Automatic compaction rests until your next line: three compactions freed too little.")
+    for line in lines:
+        job.emit(Said(text=line))
+    limit = room_of(job.provider.model, job.config.compaction).limit
+    return CompactOutcome(
+        is_done=True,
+        fits=entry.tokens_after < entry.tokens_before and entry.tokens_after <= limit,
+        lines=lines,
+        tokens_before=entry.tokens_before,
+        tokens_after=entry.tokens_after,
+        entry=entry,
+    )

@@ -1,0 +1,247 @@
+"""The summary of a history: what is asked of the model, and what is accepted as its answer."""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from bareagent.config import Compaction
+from bareagent.context.tokens import estimate_tokens, fast_tokens
+from bareagent.entries import ToolSpec, Usage
+from bareagent.errors import BareAgentError
+from bareagent.messages import Message, calls, system, text_of, user
+from bareagent.prompts import text
+from bareagent.seams import Emit, ModelInfo, Provider, Reply, Request
+
+_SCRATCH = re.compile(
+    r"<(analysis|scratch\w*|scratchpad|thinking|think|thoughts?|reasoning)>.*?(?:</\1>|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+_HEADED_SCRATCH = re.compile(
+    r"^#{1,6} *(?:analysis|scratch ?pad|scratch|reasoning|thinking)\b[^\n]*\n.*?(?=^#{1,6} |\Z)",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+)
+_WRAPPED = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
+_MARKERS = re.compile(r"^(?:\[(?:user|assistant)\]$|\[tool_(?:use|result):|</?conversation>)", re.MULTILINE)
+_CJK = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
+_KANA = re.compile("[\u3040-\u30ff]")
+_HANGUL = re.compile("[\uac00-\ud7af]")
+_NAMES = {"en": "English", "zh": "Chinese (中文)", "ja": "Japanese", "ko": "Korean", "de": "German",
+          "fr": "French", "es": "Spanish", "ru": "Russian", "pt": "Portuguese", "it": "Italian"}
+_ECHO_CHARS = 40
+_ECHO_SHARE = 0.6
+_LEAST_CHUNK = 1_000
+
+
+class SummaryFailed(BareAgentError):
+    """No usable summary came; `usage` is what it cost all the same."""
+
+    def __init__(self, message: str, spent: "Spent | None" = None) -> None:
+        """Keep what was spent."""
+        super().__init__(message)
+        self.spent = spent or Spent()
+
+
+class Spent(msgspec.Struct):
+    """What summary requests cost so far."""
+
+    usage: Usage = msgspec.field(default_factory=Usage)
+    cost_usd: float = 0.0
+    model: str = ""
+    n_calls: int = 0
+
+    def add(self, reply: Reply) -> None:
+        """Count one more reply."""
+        for name in Usage.__struct_fields__:
+            setattr(self.usage, name, getattr(self.usage, name) + getattr(reply.usage, name))
+        self.cost_usd += reply.cost_usd
+        self.model = reply.model or self.model
+        self.n_calls += 1
+
+
+class Ask(msgspec.Struct, kw_only=True):
+    """What a summary is asked with: the rules, the language as a code, the user's focus."""
+
+    rules: Compaction
+    language: str = "en"
+    focus: str = ""
+    previous: str = ""
+
+
+def language_of(setting: str, line: str | None) -> str:
+    """Return the language a summary is written in: the setting, or that of the user's last line."""
+    if setting != "auto":
+        return setting
+    shown = line or ""
+    if _KANA.search(shown):
+        return "ja"
+    if _HANGUL.search(shown):
+        return "ko"
+    if _CJK.search(shown):
+        return "zh"
+    return "en" if not line or shown.isascii() else "auto"
+
+
+def question(ask: Ask) -> str:
+    """Return what is asked, language, limit and focus in it."""
+    named = _NAMES.get(ask.language, ask.language)
+    language = (
+        "Write it in the language of the user's last line." if ask.language == "auto" else f"Write it in {named}."
+    )
+    _, _, asked = text("summary").partition("\n---\n")
+    asked = asked.replace("{limit}", str(ask.rules.summary_max_tokens)).replace("{language}", language)
+    return f"{asked}\n\nThe user wants the summary to focus on: {ask.focus}" if ask.focus else asked
+
+
+def text_request(conversation: str, ask: Ask) -> Request:
+    """Return the request that shows the history as quoted text."""
+    fixed, _, _ = text("summary").partition("\n---\n")
+    parts = [f"<conversation>\n{conversation}\n</conversation>", question(ask)]
+    if ask.previous:
+        parts.insert(0, f"<previous-summary>\n{ask.previous}\n</previous-summary>")
+    return Request(
+        messages=[system(fixed), user("\n\n".join(parts))],
+        max_tokens=2 * ask.rules.summary_max_tokens,
+        thinking=False,
+        model=ask.rules.model,
+        purpose="summary",
+    )
+
+
+def prefix_request(
+    messages: Sequence[Message], tools: Sequence[ToolSpec], ask: Ask
+) -> Request:
+    """Return the request as it stands with the question behind it, so that it reads the cache."""
+    return Request(
+        messages=[*messages, user(question(ask))],
+        tools=tools,
+        max_tokens=2 * ask.rules.summary_max_tokens,
+        protect=ask.rules.protect,
+        purpose="summary",
+    )
+
+
+async def summarise(
+    provider: Provider, parts: Sequence[str], ask: Ask, model: ModelInfo, ratio: float, emit: Emit
+) -> tuple[str, Spent]:
+    """Return a summary of the readable parts, in as many requests as the model's window needs.
+
+    Raises: SummaryFailed, ProviderError.
+    """
+    spent = Spent()
+    summary = ask.previous
+    for chunk in _chunks(parts, _chunk_tokens(ask, model, ratio)):
+        folded = msgspec.structs.replace(ask, previous=summary)
+        summary = await _one(provider, text_request(chunk, folded), chunk, ask.rules, spent, emit)
+    return summary, spent
+
+
+async def summarise_prefix(
+    provider: Provider, request: Request, rules: Compaction, emit: Emit
+) -> tuple[str, Spent]:
+    """Return a summary asked for at the end of the request as it stands. Raises: as `summarise`."""
+    spent = Spent()
+    summary = await _one(provider, request, "", rules, spent, emit)
+    return summary, spent
+
+
+async def _one(
+    provider: Provider, request: Request, source: str, rules: Compaction, spent: Spent, emit: Emit
+) -> str:
+    reply = await provider.reply(request, emit)
+    spent.add(reply)
+    try:
+        return accepted(reply, source, rules.summary_max_tokens)
+    except SummaryFailed as error:
+        error.spent = spent
+        raise
+
+
+def accepted(reply: Reply, source: str, limit: int) -> str:
+    """Return the summary a reply holds, cleaned and within `limit` tokens.
+
+    Raises: SummaryFailed for an empty one, one that repeats the history, one with a call.
+    """
+    if calls(reply.message):
+        raise SummaryFailed("the summary came with a tool call")
+    if reply.stop_reason in {"refusal", "model_context_window_exceeded"}:
+        raise SummaryFailed(f"the model stopped with {reply.stop_reason}")
+    summary = cleaned(text_of(reply.message))
+    if not summary:
+        raise SummaryFailed("the summary was empty")
+    if is_echo(summary, source):
+        raise SummaryFailed("the summary repeats the conversation")
+    return trimmed(summary, limit)
+
+
+def cleaned(summary: str) -> str:
+    """Return a summary without scratch sections and wrapping."""
+    summary = _SCRATCH.sub("", summary)
+    wrapped = _WRAPPED.search(summary)
+    if wrapped:
+        summary = wrapped[1]
+    return _HEADED_SCRATCH.sub("", summary).strip()
+
+
+def is_echo(summary: str, source: str) -> bool:
+    """Tell whether a summary is, for the most part, the history itself."""
+    if len(_MARKERS.findall(summary)) >= 2:
+        return True
+    lines = [line.strip() for line in summary.splitlines() if len(line.strip()) >= _ECHO_CHARS]
+    known = {line.strip() for line in source.splitlines()}
+    repeated = sum(len(line) for line in lines if line in known)
+    return repeated >= 10 * _ECHO_CHARS and repeated > _ECHO_SHARE * len(summary)
+
+
+def trimmed(summary: str, limit: int) -> str:
+    """Return a summary of at most `limit` tokens, cut at its last whole line."""
+    if _weight(summary) <= limit:
+        return summary
+    low, high = 0, len(summary)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _weight(summary[:middle]) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    kept = summary[:low]
+    return (kept[: kept.rfind("\n")] if "\n" in kept.strip() else kept).rstrip()
+
+
+def _weight(summary: str) -> float:
+    return max(fast_tokens(summary), float(estimate_tokens(summary)))
+
+
+def _chunk_tokens(ask: Ask, model: ModelInfo, ratio: float) -> float:
+    """Return how many estimated tokens of history one request may show."""
+    rules = ask.rules
+    around = fast_tokens(question(ask)) + rules.summary_max_tokens + 1_000
+    room = model.window - 2 * rules.summary_max_tokens - ratio * around
+    return max(room / ratio, _LEAST_CHUNK)
+
+
+def _chunks(parts: Sequence[str], tokens: float) -> list[str]:
+    """Join readable messages into chunks of at most so many tokens, oldest first."""
+    chunks: list[str] = []
+    held: list[str] = []
+    total = 0.0
+    for part in (piece for whole in parts for piece in _pieces(whole, tokens)):
+        weight = fast_tokens(part) + 2
+        if held and total + weight > tokens:
+            chunks.append("\n\n".join(held))
+            held, total = [], 0.0
+        held.append(part)
+        total += weight
+    return [*chunks, "\n\n".join(held)]
+
+
+def _pieces(part: str, tokens: float) -> list[str]:
+    """Cut one huge message into pieces that fit."""
+    weight = fast_tokens(part)
+    if weight <= tokens:
+        return [part]
+    step = max(int(len(part) * tokens / weight * 0.8), 1)
+    if len(part) < _LEAST_CHUNK:
+        return [part]
+    steps = range(0, len(part), step)
+    return [piece for start in steps for piece in _pieces(part[start : start + step], tokens)]
