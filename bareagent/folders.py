@@ -1,6 +1,5 @@
 """The folders the program uses outside of projects; `bareagent paths` lists them."""
 
-import os
 from pathlib import Path
 
 import platformdirs
@@ -31,12 +30,3 @@ def log_folder() -> Path:
 def program_folders() -> tuple[Path, ...]:
     """Return all of them: a tool's writing there always asks."""
     return (config_folder(), data_folder(), cache_folder(), log_folder())
-
-
-def project_root(cwd: Path) -> Path:
-    """Return the nearest parent that holds `.git`, else the folder itself; symlinks resolved."""
-    resolved = Path(os.path.realpath(cwd))
-    for folder in (resolved, *resolved.parents):
-        if (folder / ".git").exists():
-            return folder
-    return resolved

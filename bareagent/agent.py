@@ -1,0 +1,270 @@
+"""What a face drives: a session, a provider and tools, with the runs and commands of a conversation."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from bareagent import context
+from bareagent.calls import Toolbox
+from bareagent.config import MODES, Config
+from bareagent.entries import Epoch, Mode, Model, Name, Prompt, Said, TurnEnd
+from bareagent.errors import SessionNotFound, UsageError
+from bareagent.loop import agent_loop
+from bareagent.messages import Block, system, text_block, user
+from bareagent.seams import Ask, Emit, ModelInfo, Provider
+from bareagent.session import Session
+from bareagent.store.transcripts import TranscriptManager
+from bareagent.turn import CONTINUE, Stop
+
+AUTOMATIC_NAME_CHARS = 60
+T = TypeVar("T")
+
+
+class Agent:
+    """A conversation. One run at a time; `interrupt` stops it from outside.
+
+    `prompt` gives the system prompt for the session's folder; `changes` gives, before a run, a text
+    about project instructions that changed on disk, None if none did.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        provider: Provider,
+        box: Toolbox,
+        config: Config,
+        emit: Emit,
+        ask: Ask,
+        *,
+        manager: TranscriptManager | None = None,
+        prompt: Callable[[], str] = str,
+        changes: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Hold the parts; nothing starts yet."""
+        self.session = session
+        self.provider = provider
+        self.box = box
+        self.config = config
+        self.emit = emit
+        self.ask = ask
+        self.manager = manager
+        self._prompt = prompt
+        self._changes = changes
+        self._task: asyncio.Future[Any] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """A run or a compaction is under way."""
+        return self._task is not None
+
+    @property
+    def mode(self) -> str:
+        """The permission mode in force."""
+        return self.session.view.mode or self.config.permissions.mode
+
+    def interrupt(self) -> bool:
+        """Stop what is under way; False if nothing is."""
+        if self._task is None:
+            return False
+        self._task.cancel()
+        return True
+
+    async def run(self, line: str, blocks: list[Block] | None = None) -> Stop:
+        """Take a line of the user's and run until the model is done.
+
+        `blocks` (images) follow the text. The line is on disk before anything is sent.
+        Raises: BareAgentError, with the line kept in the session.
+        """
+        self.begin()
+        self.session.append({"role": "user", "content": [text_block(line), *(blocks or [])]}, "line")
+        self._name_by(line)
+        return await self._run()
+
+    async def retry(self) -> Stop:
+        """Send the view again after a failure, or let a finished or cut answer go on.
+
+        Raises: UsageError if there is nothing to send.
+        """
+        if not self.session.messages:
+            raise UsageError("There is nothing to send again.")
+        self.begin()
+        if self.session.messages[-1]["role"] == "assistant":
+            self.session.append(user(CONTINUE), "continue")
+        return await self._run()
+
+    def begin(self) -> None:
+        """Log what stands before the first message of a run: system prompt, tools, changed instructions."""
+        self._log_prompt()
+        changed = self._changes()
+        if changed:
+            self.session.append(system(changed), "instructions")
+
+    def _log_prompt(self) -> None:
+        """Log system prompt and tools where they differ from the logged ones.
+
+        Within a process the system prompt of a session stays as it was first made.
+        """
+        logged = self.session.view.prompt
+        is_settled = logged is not None and "prompt" in self.session.working
+        text = logged.system if logged is not None and is_settled else self._prompt()
+        tools = self.box.specs()
+        if logged is None or (logged.system, logged.tools) != (text, tools):
+            self.session.record(Prompt(system=text, tools=tools))
+        self.session.working["prompt"] = True
+
+    def _name_by(self, line: str) -> None:
+        view = self.session.view
+        if not view.name:
+            words = " ".join(line.split())[:AUTOMATIC_NAME_CHARS]
+            self.session.record(Name(name=words, is_automatic=True))
+
+    async def _run(self) -> Stop:
+        try:
+            return await self._cancellable(
+                agent_loop(self.session, self.provider, self.box, self.config, self.emit, self.ask)
+            )
+        except Interrupted:
+            return Stop(reason="interrupted")
+        finally:
+            self.card()
+
+    async def _cancellable(self, work: Awaitable[T]) -> T:
+        """Await work that `interrupt` may cancel. Raises: Interrupted then."""
+        task = asyncio.ensure_future(work)
+        self._task = task
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise Interrupted from None
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            raise
+        finally:
+            self._task = None
+
+    def card(self) -> None:
+        """Log the card that lists read, and make the turn durable."""
+        view = self.session.view
+        self.session.record(
+            TurnEnd(
+                name=view.name,
+                first_line=view.first_line,
+                turns=view.n_turns,
+                tokens=self.context_tokens(),
+                cost_usd=view.cost_usd,
+                generation=view.generation,
+                model=view.model or self.provider.model.name,
+            )
+        )
+        self.session.sync()
+
+    def context_tokens(self) -> int:
+        """Return the size of the next request in tokens."""
+        plan = context.planned(self.session, self.provider, self.box.tools, self.config)
+        return round(plan.load.size)
+
+    async def compact(self, focus: str = "", *, facts_only: bool = False) -> bool:
+        """Compact now, whatever the size; False if nothing changed. Ctrl-C leaves all as it was."""
+        self._log_prompt()
+        work = context.compact_now(
+            self.session,
+            self.provider,
+            self.box.tools,
+            self.config,
+            self.emit,
+            "manual",
+            focus,
+            facts_only,
+        )
+        try:
+            outcome = await self._cancellable(work)
+        except Interrupted:
+            self.emit(Said(text="Context compaction cancelled. Nothing changed."))
+            return False
+        self.card()
+        return outcome.is_done
+
+    def undo(self) -> None:
+        """Take the newest compaction back. Raises: SessionError if there is none."""
+        before = self.session.full_id
+        self.session.undo()
+        self.emit(Said(text=f"Compaction undone: {before}, {self.context_tokens():,} tokens."))
+
+    def new(self, name: str = "") -> None:
+        """Go on in a new session; what the old one held is in a snapshot of its own."""
+        self.session.snapshot_if_new("new")
+        self._leave(self._fresh_session())
+        if name:
+            self.session.record(Name(name=name))
+        self.note_model()
+        self.emit(Said(text="New conversation started."))
+
+    def _fresh_session(self) -> Session:
+        if self.manager is None or self.session.folder is None:
+            return Session.in_memory(self.session.cwd)
+        return Session.new(self.manager, self.session.cwd)
+
+    def resume(self, text: str, rows: Sequence[str] = ()) -> None:
+        """Go on with a saved session: an id, a prefix, a row of the last list, a name, `ID.N`.
+
+        It is loaded first; only then is the present one left. Raises: SessionError, with the present
+        session as it was.
+        """
+        if self.manager is None:
+            raise SessionNotFound("No saved sessions.")
+        other = Session.open(self.manager, text, rows=rows)
+        self.session.snapshot_if_new("resume")
+        self._leave(other)
+        self.restore()
+        self.emit(Said(text=f"Resumed session: {self.session.full_id}"))
+
+    def _leave(self, other: Session) -> None:
+        self.box.seen.clear()
+        self.session.rebind(other)
+
+    def restore(self) -> None:
+        """Note what a resumed session must not bring back, and that its cached prefix is gone."""
+        if self.session.view.mode == "bypass":
+            self.set_mode(self.config.permissions.mode)
+        life = self.provider.model.cache_life.seconds
+        if self.session.messages and life and self._idle_s() > life:
+            self.session.record(Epoch(reason="resumed after the cache's life"))
+
+    def _idle_s(self) -> float:
+        last = self.session.log.read(self.session.log.last_n)
+        return time.time() - datetime.fromisoformat(last.at).timestamp()
+
+    def set_mode(self, mode: str) -> None:
+        """Use another permission mode. Raises: UsageError for an unknown one."""
+        if mode not in MODES:
+            raise UsageError(f"There is no mode {mode!r}.", f"Modes: {', '.join(MODES)}")
+        if mode != self.mode:
+            self.session.record(Mode(mode=mode))
+
+    async def select_model(self, name: str) -> ModelInfo:
+        """Use another model from here on. Raises: UnknownModel."""
+        info = await self.provider.select(name)
+        self.note_model()
+        return info
+
+    def note_model(self) -> None:
+        """Log which model answers from here on, where it differs from what the log says."""
+        view, name = self.session.view, self.provider.model.name
+        if (view.model, view.provider) != (name, self.provider.name):
+            self.session.record(Model(model=name, provider=self.provider.name))
+
+    async def close(self) -> None:
+        """End jobs, provider and log."""
+        self.interrupt()
+        await self.box.jobs.end_all()
+        await self.provider.aclose()
+        self.session.close()
+
+
+class Interrupted(Exception):
+    """The user stopped what was under way."""

@@ -1,0 +1,191 @@
+"""The command line: flags, subcommands, and the border where every error becomes a line and an exit code.
+
+Only Typer is loaded here; what a command needs is composed in `compose.py`, loaded when it runs.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from typer.exceptions import Abort, Exit, TyperException
+
+from bareagent import __version__
+from bareagent.errors import BareAgentError, UsageError
+
+EXIT_FAULT = 70
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="bareagent",
+    help="A terminal agent whose memory forgets on purpose and never loses anything.",
+    add_completion=False,
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+sessions_app = typer.Typer(help="List, show, check, repair, remove and export saved sessions.")
+local_app = typer.Typer(help="The embedded model.")
+app.add_typer(sessions_app, name="sessions")
+app.add_typer(local_app, name="local")
+
+Output = Literal["text", "json", "stream-json"]
+Mode = Literal["default", "auto", "plan", "bypass"]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bareagent {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    print_text: Annotated[
+        str | None,
+        typer.Option("-p", "--print", metavar="TEXT", help="Answer TEXT and leave; - reads stdin."),
+    ] = None,
+    output: Annotated[Output, typer.Option(help="What -p prints.")] = "text",
+    continue_: Annotated[
+        bool, typer.Option("-c", "--continue", help="Go on with this project's newest session.")
+    ] = False,
+    resume: Annotated[
+        str, typer.Option("-r", "--resume", metavar="ID", help="Go on with a session; ? picks one.")
+    ] = "",
+    mode: Annotated[Mode | None, typer.Option(help="Permission mode.")] = None,
+    model: Annotated[str, typer.Option("-m", "--model", help="The model.")] = "",
+    provider: Annotated[str, typer.Option(help="A preset, a provider of yours, or local.")] = "",
+    max_turns: Annotated[int, typer.Option(min=0, help="Model replies in a run; 0: as set.")] = 0,
+    max_cost: Annotated[float, typer.Option(min=0, help="Dollars in all; 0: as set.")] = 0.0,
+    no_session: Annotated[bool, typer.Option("--no-session", help="Save nothing.")] = False,
+    transcripts: Annotated[Path | None, typer.Option(help="Folder of the saved sessions.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file instead of the user's.")] = None,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
+    debug: Annotated[bool, typer.Option(help="Write a debug log; show tracebacks.")] = False,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Start a conversation, or answer one text with -p."""
+    from bareagent.compose import Options
+
+    options = Options(
+        text=print_text,
+        output=output,
+        go_on=continue_,
+        resume=resume,
+        mode=mode or "",
+        model=model,
+        provider=provider,
+        max_turns=max_turns,
+        max_cost=max_cost,
+        is_unsaved=no_session,
+        transcripts=transcripts,
+        config=config,
+        has_colour=not no_color,
+        is_debug=debug,
+    )
+    context.obj = options
+    if context.invoked_subcommand is None:
+        from bareagent.compose import start_face
+
+        raise typer.Exit(start_face(options))
+
+
+@app.command()
+def doctor(context: typer.Context) -> None:
+    """Check the installation, the key, the server and the terminal, and say what to do."""
+    from bareagent.compose import run_doctor
+
+    raise typer.Exit(run_doctor(context.obj))
+
+
+@app.command()
+def paths(context: typer.Context) -> None:
+    """List every folder and file the program uses."""
+    from bareagent.compose import list_paths
+
+    for name, path in list_paths(context.obj):
+        typer.echo(f"{name:12} {path}")
+
+
+@app.command()
+def models(context: typer.Context) -> None:
+    """List the models known, with window and prices."""
+    from bareagent.compose import list_models
+
+    for line in list_models(context.obj):
+        typer.echo(line)
+
+
+@app.command()
+def setup(context: typer.Context) -> None:
+    """Ask for a key, try it with one call and keep it in your configuration folder."""
+    from bareagent.compose import run_setup
+
+    raise typer.Exit(run_setup(context.obj))
+
+
+@local_app.command("demo")
+def local_demo() -> None:
+    """Fetch the weights of the demonstration model (93 MB)."""
+    from bareagent.provider.local import fetch_demo
+
+    typer.echo(f"The demonstration model is ready: {fetch_demo()}")
+
+
+def main() -> None:
+    """Run the program and leave with its exit code."""
+    from bareagent import cli_sessions
+
+    cli_sessions.register(sessions_app)
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the program with these arguments and return its exit code; errors are told on stderr."""
+    is_debug = "--debug" in arguments
+    try:
+        result = app(args=list(arguments), prog_name="bareagent", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except Exit as left:
+        return left.exit_code
+    except TyperException as error:
+        return _tell(UsageError(error.format_message(), "bareagent --help lists flags and commands"))
+    except (KeyboardInterrupt, Abort):
+        return EXIT_INTERRUPTED
+    except BareAgentError as error:
+        if is_debug:
+            raise
+        return _tell(error)
+    except Exception as error:
+        if is_debug:
+            raise
+        return _crash(error)
+
+
+def _tell(error: BareAgentError) -> int:
+    from bareagent.sanitize import clean
+
+    _write(f"bareagent: {clean(str(error))}")
+    if error.hint:
+        _write(f"  {clean(error.hint)}")
+    return error.exit_code
+
+
+def _crash(error: Exception) -> int:
+    from bareagent.crash import report
+
+    _write(report(error))
+    return EXIT_FAULT
+
+
+def _write(line: str) -> None:
+    """Write to stderr what its encoding can say; a closed stderr is no fault."""
+    try:
+        sys.stderr.write(line.encode("utf-8", "replace").decode("utf-8") + "\n")
+    except (OSError, UnicodeError, ValueError):
+        return

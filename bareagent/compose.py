@@ -1,0 +1,230 @@
+"""Puts a program together: settings, provider, session, tools, agent. The only composition there is."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bareagent import folders
+from bareagent.agent import Agent
+from bareagent.calls import Toolbox
+from bareagent.config import Config
+from bareagent.config_load import Loaded, load
+from bareagent.errors import NoKey, SessionError, SessionNotFound, UsageError
+from bareagent.provider import chosen_name, make_provider
+from bareagent.provider.embedded import EmbeddedProvider
+from bareagent.provider.local import is_demo_ready, weights
+from bareagent.seams import Ask, Emit, Provider
+from bareagent.session import Session
+from bareagent.store.places import project_root
+from bareagent.store.transcripts import TranscriptManager
+from bareagent.tools import standard_tools
+from bareagent.tools.background import Jobs
+
+LOCAL = "local"
+
+
+class Options(msgspec.Struct, kw_only=True):
+    """What the command line said; empty or zero where it said nothing."""
+
+    text: str | None = None
+    output: str = "text"
+    go_on: bool = False
+    resume: str = ""
+    mode: str = ""
+    model: str = ""
+    provider: str = ""
+    max_turns: int = 0
+    max_cost: float = 0.0
+    is_unsaved: bool = False
+    transcripts: Path | None = None
+    config: Path | None = None
+    has_colour: bool = True
+    is_debug: bool = False
+
+
+class Setting(msgspec.Struct, kw_only=True):
+    """Where the program stands: folder, project, settings; `notes` are lines to show at the start."""
+
+    cwd: Path
+    root: Path
+    loaded: Loaded
+    notes: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def config(self) -> Config:
+        """The merged settings."""
+        return self.loaded.config
+
+
+class Program(msgspec.Struct, kw_only=True):
+    """A program put together; `close` ends what it started."""
+
+    agent: Agent
+    setting: Setting
+    manager: TranscriptManager
+
+    async def close(self) -> None:
+        """End background jobs, the provider and the session's log; leave no empty session behind."""
+        await self.agent.box.jobs.end_all()
+        await self.agent.provider.aclose()
+        self.agent.session.close()
+
+
+def settings(options: Options, env: Mapping[str, str] = os.environ) -> Setting:
+    """Read the settings for the working directory. Raises: ConfigError."""
+    cwd = working_directory()
+    root = project_root(cwd)
+    user_file = options.config or folders.config_folder() / "config.toml"
+    if options.config is not None and not options.config.is_file():
+        raise SessionNotFound(f"{options.config}: no such file", "check --config")
+    loaded = load(user_file, root / ".bareagent" / "config.toml", env, _flags(options))
+    setting = Setting(cwd=cwd, root=root, loaded=loaded, notes=list(loaded.refused))
+    stray = cwd / "config.toml"
+    if stray.is_file() and stray != user_file:
+        setting.notes.append(f"{stray} is not read; settings belong into {user_file}")
+    return setting
+
+
+def _flags(options: Options) -> dict[str, Any]:
+    flags = {
+        "permissions.mode": options.mode,
+        "limits.turns": options.max_turns,
+        "limits.cost_usd": options.max_cost,
+        "session.dir": str(options.transcripts.absolute()) if options.transcripts else "",
+    }
+    return {key: value for key, value in flags.items() if value}
+
+
+def working_directory() -> Path:
+    """Return the working directory. Raises: UsageError where it was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("The working directory no longer exists.", "cd to another one") from None
+
+
+async def build(options: Options, setting: Setting, env: Mapping[str, str], emit: Emit, ask: Ask) -> Program:
+    """Put the program together. Raises: BareAgentError."""
+    provider = await choose_provider(options, setting, env)
+    manager = TranscriptManager(setting.root, folders.data_folder(), setting.config.session.dir)
+    session = open_session(options, setting, manager)
+    session.listeners.append(emit)
+    box = _toolbox(setting, provider, env)
+    agent = Agent(
+        session,
+        provider,
+        box,
+        setting.config,
+        emit,
+        ask,
+        manager=manager,
+        prompt=lambda: _system_prompt(setting, provider),
+    )
+    await _bring_in_line(agent, options)
+    return Program(agent=agent, setting=setting, manager=manager)
+
+
+async def choose_provider(options: Options, setting: Setting, env: Mapping[str, str]) -> Provider:
+    """Return the provider meant; with none and a terminal, the embedded model. Raises: ProviderError."""
+    config = setting.config
+    name = chosen_name(config, env, options.provider)
+    if name == LOCAL:
+        return _embedded(config)
+    if not name and options.text is None and is_demo_ready():
+        setting.notes += demo_notes()
+        return _embedded(config)
+    return await make_provider(config, env, name=options.provider, model=options.model)
+
+
+def _embedded(config: Config) -> EmbeddedProvider:
+    entry = config.providers.get(LOCAL)
+    return EmbeddedProvider(weights(entry.model_file if entry else ""), config)
+
+
+def demo_notes() -> list[str]:
+    """Return the screen of five lines for a start without a key."""
+    return [
+        "No key was found. To talk to a real model:",
+        "  bareagent setup                      asks for a key and keeps it (or set ANTHROPIC_API_KEY)",
+        "  bareagent --provider ollama          uses a server of your own (doctor finds those that run)",
+        "  [providers.local] model_file = PATH  runs a GGUF file of your own, with all tools",
+        "What runs now is a small demonstration model: it chats, often wrongly, and has no tools.",
+    ]
+
+
+def open_session(options: Options, setting: Setting, manager: TranscriptManager) -> Session:
+    """Return the session meant: resumed, continued, new, or in memory. Raises: SessionError."""
+    if options.is_unsaved:
+        return Session.in_memory(setting.cwd)
+    if options.resume:
+        return Session.open(manager, options.resume)
+    if options.go_on:
+        ids = manager.ids()
+        if not ids:
+            raise SessionNotFound("No saved sessions.", "start without --continue")
+        return Session.open(manager, ids[0])
+    try:
+        return Session.new(manager, setting.cwd)
+    except SessionError as error:
+        setting.notes.append(f"{error} This conversation lives in memory only.")
+        return Session.in_memory(setting.cwd)
+
+
+def _toolbox(setting: Setting, provider: Provider, env: Mapping[str, str]) -> Toolbox:
+    tools = standard_tools(setting.config) if provider.model.capabilities.tools else []
+    return Toolbox(
+        tools=tools,
+        cwd=setting.cwd,
+        root=setting.root,
+        jobs=Jobs(),
+        program_paths=folders.program_folders(),
+        environ=dict(env),
+    )
+
+
+def _system_prompt(setting: Setting, provider: Provider) -> str:
+    if isinstance(provider, EmbeddedProvider) and provider.weights.system:
+        return provider.weights.system
+    return system_prompt(setting.cwd, setting.root)
+
+
+async def _bring_in_line(agent: Agent, options: Options) -> None:
+    """Give a resumed session the model and mode it had, unless the command line says another."""
+    view = agent.session.view
+    if options.mode or view.mode == "bypass":
+        agent.set_mode(options.mode or agent.config.permissions.mode)
+    if view.model and not options.model and view.provider == agent.provider.name:
+        await agent.provider.select(view.model)
+    agent.note_model()
+
+
+def start_face(options: Options) -> int:
+    """Run print mode or the REPL and return the exit code."""
+    return asyncio.run(_print(options) if options.text is not None else _repl(options))
+
+
+async def _print(options: Options) -> int:
+    from bareagent.headless import Printer, answer_once, prompt_text, refuse
+
+    text = prompt_text(options.text or "", sys.stdin)
+    setting = settings(options)
+    printer = Printer(options.output, sys.stdout, sys.stderr)
+    program = await build(options, setting, os.environ, printer, refuse)
+    for note in setting.notes:
+        printer.note(note)
+    try:
+        return await answer_once(program.agent, text, options.output, printer)
+    finally:
+        await program.close()
+
+
+async def _repl(options: Options) -> int:
+    from bareagent.repl.app import run_repl
+
+    return await run_repl(options)

@@ -1,0 +1,253 @@
+"""One turn of the loop: the model's reply taken into the session, its end judged, its calls answered."""
+
+import asyncio
+from typing import Literal
+
+import msgspec
+
+from bareagent import context
+from bareagent.calls import Toolbox, answer_calls, not_run
+from bareagent.config import Config
+from bareagent.entries import (
+    AnyDelta,
+    AnyEntry,
+    Interrupted,
+    ReplyDropped,
+    Said,
+    TextDelta,
+    UsageEntry,
+)
+from bareagent.errors import LimitReached, TooLong
+from bareagent.messages import INTERRUPTED_TEXT, Message, calls, system, text_block, text_of, user
+from bareagent.seams import Ask, Emit, Provider, Reply, Request
+from bareagent.session import Session
+
+MAX_UNRUN = 3
+"""Replies in a row whose calls could not run, before the run stops (design.md, rule 5)."""
+
+CONTINUE = "Continue."
+NEVER_RUN = {
+    "max_tokens": "the reply was cut at its token limit before this call was whole",
+    "model_context_window_exceeded": "the context window was full before this call was whole",
+}
+KNOWN_ENDS = frozenset({"end_turn", "stop_sequence", "tool_use"})
+
+Reason = Literal["end_turn", "max_turns", "max_cost", "max_tokens", "refusal", "interrupted", "error"]
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended; `text` is the last reply's text, `detail` what a user should know beside it."""
+
+    reason: Reason
+    text: str = ""
+    detail: str = ""
+    turns: int = 0
+
+
+class Partial:
+    """Hears a streaming reply and keeps its text, in case it is interrupted."""
+
+    def __init__(self, emit: Emit) -> None:
+        """Pass everything on to `emit`."""
+        self._emit = emit
+        self._texts: list[str] = []
+
+    def __call__(self, heard: AnyEntry | AnyDelta, /) -> None:
+        """Keep the text; forget it when the attempt failed."""
+        match heard:
+            case TextDelta():
+                self._texts.append(heard.text)
+            case ReplyDropped():
+                self._texts.clear()
+        self._emit(heard)
+
+    def message(self) -> Message | None:
+        """Return what an interrupted reply leaves: its text and a mark; None if no text had come."""
+        text = "".join(self._texts)
+        if not text.strip():
+            return None
+        return {"role": "assistant", "content": [text_block(text), text_block(INTERRUPTED_TEXT)]}
+
+
+class Run:
+    """What one run holds beside the session: counters that say when enough is enough."""
+
+    def __init__(
+        self,
+        session: Session,
+        provider: Provider,
+        box: Toolbox,
+        config: Config,
+        emit: Emit,
+        ask: Ask,
+    ) -> None:
+        """Begin with clean counters."""
+        self.session = session
+        self.provider = provider
+        self.box = box
+        self.config = config
+        self.emit = emit
+        self.ask = ask
+        self._n_unrun = 0
+        self._has_continued = False
+        self._has_been_owed = False
+        self._text = ""
+
+    def ended(self, stop: Stop, turns: int) -> Stop:
+        """Say what a user should know of the end and return it complete."""
+        if stop.reason == "max_turns":
+            stop = msgspec.structs.replace(
+                stop, detail=f"Stopped after {turns} turns (limits.turns); a new line goes on."
+            )
+        if stop.detail:
+            self.emit(Said(text=stop.detail, level="warning"))
+        return msgspec.structs.replace(stop, text=stop.text or self._text, turns=turns)
+
+    def deliver_notices(self) -> None:
+        """Append what waits for the model: ended background jobs."""
+        notice = self.box.jobs.notices()
+        if notice:
+            self.session.append(system(notice), "notice")
+
+    async def reply(self) -> Reply:
+        """Call the model; a cancelled call leaves its text in the session.
+
+        A request refused as too long is compacted and sent once more (design.md, overflow).
+        """
+        partial = Partial(self.emit)
+        try:
+            return await self._reply_or_compact(partial)
+        except asyncio.CancelledError:
+            message = partial.message()
+            if message is not None:
+                self.session.append(message, "reply")
+            self.session.record(Interrupted())
+            raise
+
+    async def _reply_or_compact(self, partial: Partial) -> Reply:
+        try:
+            return await self.provider.reply(self._request(), partial)
+        except TooLong:
+            outcome = await context.compact_now(
+                self.session,
+                self.provider,
+                self.box.tools,
+                self.config,
+                self.emit,
+                "overflow",
+            )
+            if not outcome.fits:
+                raise
+            return await self.provider.reply(self._request(), partial)
+
+    def _request(self) -> Request:
+        request = context.request(self.session, self.provider, self.box.tools, self.config)
+        limit = self.config.limits.cost_usd
+        if limit:
+            self._check_money(limit)
+        return request
+
+    def _check_money(self, limit: float) -> None:
+        spent = self.session.view.cost_usd
+        coming = context.next_cost(self.session, self.provider, self.box.tools, self.config)
+        if spent + coming > limit:
+            raise LimitReached(
+                f"The next call would cost about ${coming:.4f} beyond ${spent:.4f}; the limit is ${limit:.2f}.",
+                "raise limits.cost_usd or --max-cost",
+            )
+
+    def take(self, reply: Reply) -> Stop | None:
+        """Take a reply into the session; return how the run ends, None if it goes on."""
+        if reply.stop_reason == "refusal":
+            return self._refused(reply)
+        if not _says_anything(reply.message):
+            return self._empty(reply)
+        self.session.append(reply.message, "reply", reply)
+        self._text = text_of(reply.message)
+        if calls(reply.message):
+            return None
+        return self._ends(reply)
+
+    def _ends(self, reply: Reply) -> Stop | None:
+        match reply.stop_reason:
+            case "pause_turn":
+                return None
+            case "max_tokens":
+                return Stop(
+                    reason="max_tokens",
+                    detail="The answer was cut at its token limit; /retry goes on with it.",
+                )
+            case "model_context_window_exceeded":
+                return self._go_on("The context window filled up before the answer was whole.")
+        owed = None if self._has_been_owed else context.owes(self.session, self.config)
+        if owed is not None:
+            self._has_been_owed = True
+            self.session.append(owed, "reminder")
+            return None
+        known = reply.stop_reason in KNOWN_ENDS
+        detail = "" if known else f"The model stopped for an unknown reason: {reply.stop_reason}."
+        return Stop(reason="end_turn", detail=detail)
+
+    def _refused(self, reply: Reply) -> Stop:
+        self._bill(reply, "refusal")
+        category = (reply.stop_details or {}).get("category")
+        named = f" ({category})" if category else ""
+        return Stop(reason="refusal", detail=f"The model refused to answer{named}.")
+
+    def _empty(self, reply: Reply) -> Stop | None:
+        self._bill(reply, "empty")
+        return self._go_on("The model gave an empty answer.")
+
+    def _bill(self, reply: Reply, purpose: str) -> None:
+        self.session.record(
+            UsageEntry(usage=reply.usage, model=reply.model, purpose=purpose, cost_usd=reply.cost_usd)
+        )
+
+    def _go_on(self, why_not: str) -> Stop | None:
+        """Go on once by a visible line of ours; the second time the run ends and says why."""
+        if self._has_continued:
+            return Stop(reason="error", detail=why_not)
+        self._has_continued = True
+        self.session.append(user(CONTINUE), "continue")
+        return None
+
+    async def answer(self, reply: Reply) -> Stop | None:
+        """Give each call of a reply its result; return how the run ends, None if it goes on."""
+        if reply.stop_reason in NEVER_RUN:
+            return self._answer_unrun(reply)
+        self._n_unrun = 0
+        await answer_calls(reply, self.session, self.box, self.config, self.emit, self.ask)
+        self._deliver_steered()
+        if not await self._compact_if_marked():
+            return None
+        return Stop(reason="end_turn") if self.config.compaction.exit_after_tool else None
+
+    def _answer_unrun(self, reply: Reply) -> Stop | None:
+        self._n_unrun += 1
+        why = NEVER_RUN[reply.stop_reason]
+        self.session.append(not_run(reply.message, f"not run: {why}"), "results")
+        if self._n_unrun < MAX_UNRUN:
+            return None
+        return Stop(reason="max_tokens", detail=f"Stopped: {MAX_UNRUN} replies in a row were cut in a call.")
+
+    def _deliver_steered(self) -> None:
+        for line in self.box.take_steered():
+            self.session.append(user(line), "line")
+
+    async def _compact_if_marked(self) -> bool:
+        focus = self.box.take_compact_mark()
+        if focus is None:
+            return False
+        await context.compact_now(
+            self.session, self.provider, self.box.tools, self.config, self.emit, "tool", focus
+        )
+        return True
+
+
+def _says_anything(message: Message) -> bool:
+    """Tell whether a reply holds more than thinking and blank text."""
+    return any(
+        block.get("type") not in {"thinking", "redacted_thinking", "text"}
+        or str(block.get("text", "")).strip()
+        for block in message["content"]
+    )
