@@ -1,5 +1,5 @@
 """Fixtures for all tests."""
 
-from tests.server.fixtures import make_server, start_server
+from tests.server.fixtures import make_server, pair, start_server
 
-__all__ = ["make_server", "start_server"]
+__all__ = ["make_server", "pair", "start_server"]

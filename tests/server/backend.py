@@ -37,6 +37,8 @@ class Backend:
     ledger: Ledger
     cache: PromptCache
     keys: frozenset[str] | None
+    auth: str
+    root: str
     lacks: frozenset[str]
     overflow: str
     verify_thinking: bool
@@ -60,6 +62,8 @@ class Backend:
     # The way in.
 
     def _admit(self, record: Record, request: Request) -> None:
+        if not request.path.startswith(self.root):
+            raise ApiError(404, "Not Found")
         self._check_key(record.headers)
         if "anthropic-version" not in record.headers:
             raise ApiError(400, "anthropic-version: header is required", shape=True)
@@ -69,11 +73,12 @@ class Backend:
     def _check_key(self, headers: dict[str, str]) -> None:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         bearer = token.strip() if scheme.lower() == "bearer" else ""
-        key = headers.get("x-api-key", "") or bearer
+        key = (self.auth != "bearer" and headers.get("x-api-key")) or ""
+        key = key or (bearer if self.auth != "x-api-key" else "")
         if not key:
             raise ApiError(401, "x-api-key header is required")
         if self.keys is not None and key not in self.keys:
-            raise ApiError(401, "Invalid bearer token" if bearer else "invalid x-api-key")
+            raise ApiError(401, "Invalid bearer token" if key == bearer else "invalid x-api-key")
 
     async def _route(self, record: Record, wire: Wire) -> None:
         match (record.method, record.path):
@@ -91,11 +96,11 @@ class Backend:
     async def _models(self, record: Record, wire: Wire) -> None:
         name = record.path.removeprefix("/v1/models").strip("/")
         if not name:
-            infos = [model.info() for model in self.models.values()]
+            infos = [model.info() for model in self.models.values() if model.is_listed]
             ids = {"first_id": infos[0]["id"], "last_id": infos[-1]["id"]}
             await self._json(record, wire, {"data": infos, "has_more": False, **ids})
             return
-        if name not in self.models:
+        if name not in self.models or not self.models[name].is_listed:
             raise ApiError(404, f"model: {name}")
         await self._json(record, wire, self.models[name].info())
 

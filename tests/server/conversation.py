@@ -36,7 +36,7 @@ def check(body: Json, model: Model, ledger: Ledger, verify_thinking: bool = True
         raise malformed(f"messages: too many images and documents: {n_images} + 0 > {blocks.MAX_IMAGES}")
     rules = BlockRules(ledger, n_images, model.takes_images, verify_thinking)
     if verify_thinking:
-        _check_latest_thinking(body, ledger)
+        _check_latest_thinking(body, model, ledger)
     for at, message in enumerate(messages):
         _check_content(message, at, rules)
     talk = [(at, message) for at, message in enumerate(messages) if message["role"] != "system"]
@@ -164,7 +164,7 @@ def _check_last(talk: list[tuple[int, Json]], ledger: Ledger) -> None:
     raise malformed(PREFILL)
 
 
-def _check_latest_thinking(body: Json, ledger: Ledger) -> None:
+def _check_latest_thinking(body: Json, model: Model, ledger: Ledger) -> None:
     """In the newest reply thinking must be as it was: changed anywhere, or missing in a tool loop."""
     replies = [
         (at, as_blocks(message["content"]))
@@ -177,7 +177,8 @@ def _check_latest_thinking(body: Json, ledger: Ledger) -> None:
     for number, block in enumerate(content):
         if _is_thought(block) and not ledger.is_genuine(block):
             raise malformed(f"messages.{at}.content.{number}: {MODIFIED}")
-    mode = (body.get("thinking") or {}).get("type", "disabled")
+    unsaid = "disabled" if "disabled" in model.thinking else "adaptive"
+    mode = (body.get("thinking") or {}).get("type", unsaid)
     if mode == "disabled" or not _in_tool_loop(body["messages"]):
         return
     if ledger.lacks_thoughts(content):

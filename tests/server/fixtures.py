@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.server.client import MakePair, Pair
 from tests.server.server import Server, serve
 
 MakeServer = Callable[..., Awaitable[Server]]
@@ -33,3 +34,17 @@ def start_server() -> Iterator[StartServer]:
             return stack.enter_context(serve(steps, **options))
 
         yield start
+
+
+@pytest_asyncio.fixture
+async def pair(make_server: MakeServer) -> AsyncIterator[MakePair]:
+    """`await pair(steps, **options)`: a server and the plain SDK pointed at it."""
+    made: list[Pair] = []
+
+    async def make(steps: Any = (), **options: Any) -> Pair:
+        made.append(Pair(await make_server(steps, **options)))
+        return made[-1]
+
+    yield make
+    for both in made:
+        await both.client.close()

@@ -13,7 +13,10 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model: window and max_output in tokens, thinking forms it takes."""
+    """One model: window and max_output in tokens, thinking forms it takes.
+
+    One that is not listed answers, but the models endpoint does not know it.
+    """
 
     id: str
     window: int = 200_000
@@ -22,6 +25,7 @@ class Model:
     has_effort: bool = False
     takes_system_role: bool = False
     takes_images: bool = True
+    is_listed: bool = True
 
     def info(self) -> Json:
         """The model as `GET /v1/models/{id}` tells it."""
@@ -61,6 +65,7 @@ class Model:
 
 
 ALWAYS = frozenset({"adaptive"})
+BETWEEN = frozenset({"adaptive", "between_tools"})
 
 
 def _current(name: str, takes_system_role: bool, thinking: frozenset[str] = ADAPTIVE) -> Model:
@@ -68,18 +73,25 @@ def _current(name: str, takes_system_role: bool, thinking: frozenset[str] = ADAP
 
 
 MODELS = (
+    _current("claude-fable-5-2", takes_system_role=True, thinking=ALWAYS),
+    _current("claude-mythos-5-2", takes_system_role=True, thinking=ALWAYS),
+    _current("claude-mythos-5-1", takes_system_role=True, thinking=ALWAYS),
+    _current("claude-mythos-5", takes_system_role=True, thinking=ALWAYS),
     _current("claude-fable-5-1", takes_system_role=True, thinking=ALWAYS),
     _current("claude-fable-5", takes_system_role=True, thinking=ALWAYS),
-    _current("claude-opus-5-5", takes_system_role=True),
+    _current("claude-opus-5-5", takes_system_role=True, thinking=ALWAYS),
     _current("claude-opus-5", takes_system_role=True),
     _current("claude-opus-4-8", takes_system_role=True),
     _current("claude-opus-4-7", takes_system_role=False),
-    _current("claude-sonnet-5-5", takes_system_role=True),
+    _current("claude-sonnet-5-5", takes_system_role=True, thinking=BETWEEN),
     _current("claude-sonnet-5", takes_system_role=False),
     _current("claude-haiku-5-5", takes_system_role=True),
     Model("claude-opus-4-6", 1_000_000, 128_000, ANY_THINKING, True),
-    Model("claude-sonnet-4-6", 1_000_000, 128_000, ANY_THINKING, True),
+    Model("claude-sonnet-4-6", 1_000_000, 64_000, ANY_THINKING, True),
     Model("claude-opus-4-5", has_effort=True),
+    Model("claude-opus-4-5-20251101", has_effort=True),
+    Model("claude-sonnet-4-5-20250929"),
+    Model("claude-haiku-4-5-20251001"),
     Model("claude-sonnet-4-5"),
     Model("claude-haiku-4-5"),
     Model("test-model", thinking=ANY_THINKING, has_effort=True),

@@ -47,6 +47,8 @@ class Server:
         default: StepLike | None = None,
         models: Iterable[Model | Json] = (),
         keys: Iterable[str] | None = None,
+        auth: str = "",
+        root: str = "",
         lacks: Iterable[str] = (),
         cache: CacheRules | Json | None = None,
         bytes_per_token: float = 4.0,
@@ -71,6 +73,8 @@ class Server:
             ledger=Ledger(secret),
             cache=self.cache,
             keys=None if keys is None else frozenset(keys),
+            auth=auth,
+            root=root,
             lacks=frozenset(lacks),
             overflow=overflow,
             verify_thinking=verify_thinking,
@@ -92,7 +96,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self._port}{self.backend.root}"
 
     @property
     def env(self) -> dict[str, str]:
@@ -160,12 +164,14 @@ class Server:
 
         Raises: TimeoutError.
         """
-        until = time.monotonic() + timeout_s
-        while len(self.requests) < n_requests:
-            if time.monotonic() > until:
-                raise TimeoutError(f"{len(self.requests)} of {n_requests} requests came in")
-            time.sleep(0.005)
+        self._block(lambda: len(self.requests) >= n_requests, n_requests, timeout_s)
         return self.requests[n_requests - 1]
+
+    def wait_settled(self, n_requests: int, timeout_s: float = 10.0) -> Record:
+        """The same, until the outcome of that request is known too; Raises: TimeoutError."""
+        record = self.wait(n_requests, timeout_s)
+        self._block(lambda: record.outcome != "open", n_requests, timeout_s)
+        return record
 
     async def arrived(self, n_requests: int, timeout_s: float = 10.0) -> Record:
         """The same for a server in this loop."""
@@ -189,9 +195,10 @@ class Server:
     async def stop(self) -> None:
         """Close the listener and every connection."""
         await self._deafen()
-        for task in self._tasks:
+        tasks = [*self._tasks, *self.backend.background]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -246,6 +253,13 @@ class Server:
             raise
         self._port = sock.getsockname()[1]
         self._listener = await asyncio.start_server(self._connected, sock=sock)
+
+    def _block(self, is_so: Callable[[], bool], n_requests: int, timeout_s: float) -> None:
+        until = time.monotonic() + timeout_s
+        while not is_so():
+            if time.monotonic() > until:
+                raise TimeoutError(f"waited for request {n_requests}, {len(self.requests)} came in")
+            time.sleep(0.005)
 
     async def _changes(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
@@ -303,7 +317,8 @@ class Server:
 
     def _note(self, request: Request, connection: int) -> Record:
         number = len(self.all) + 1
-        record = Record(number, request.method, request.path, request.query, request.headers)
+        path = request.path.removeprefix(self.backend.root)
+        record = Record(number, request.method, path, request.query, request.headers)
         record.raw, record.connection, record.at = request.body, connection, self.now()
         record.request_id = f"req_test{number:08d}"
         self.all.append(record)
