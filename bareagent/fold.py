@@ -38,12 +38,10 @@ from bareagent.messages import (
     text_of,
     user,
 )
+from bareagent.store.redact import MASK
 
 MASKED_EPOCH = "secrets masked on resume"
 """The reason of the epoch from which on thinking blocks that hold a mask are left out."""
-
-MASK = re.compile(r"\[secret: [^\[\]\n]{1,80}\]")
-"""What stands in the log for a secret."""
 
 LOST_RESULT = "[the result of this call was lost: the log is damaged here; it may have had effects]"
 LOST_MESSAGE = "[a message was lost: the log is damaged here]"
@@ -220,23 +218,27 @@ def taken_back(turns: Iterable[Undone | Rewound]) -> TakenBack:
 
 def apply(entry: AnyEntry, view: View) -> None:
     """Let one entry change the view, in place. Undo and rewind change nothing here: fold again."""
-    _step(entry, view)
+    n = entry.n
+    if n != view.n + 1:
+        _step(n, view)
+    else:
+        view.n = n
     reducer = _REDUCERS.get(type(entry))
     if reducer:
         reducer(entry, view)
 
 
-def _step(entry: AnyEntry, view: View) -> None:
-    if entry.n > view.n + 1:
+def _step(n: int, view: View) -> None:
+    if n > view.n + 1:
         view.has_gap = True
-    if entry.n:
-        view.n = entry.n
+    view.n = n or view.n
 
 
 def _count_only(entry: AnyEntry, view: View) -> None:
-    _step(entry, view)
-    if isinstance(entry, MessageEntry) and entry.usage:
-        _reply(entry, view)
+    _step(entry.n, view)
+    if isinstance(entry, MessageEntry):
+        if entry.message["role"] == "assistant":
+            _count_reply(entry, view)
     elif isinstance(entry, Compaction):
         view.generation = max(view.generation, entry.generation)
         _spend(entry.model, entry.usage, entry.cost_usd, view)
@@ -245,16 +247,11 @@ def _count_only(entry: AnyEntry, view: View) -> None:
 def _message(entry: MessageEntry, view: View) -> None:
     message = entry.message
     if entry.masked:
-        view.n_masked += entry.masked
-        view.n_unsafe += entry.masked
-        view.masks.update(MASK.findall(_all_text(message)))
+        _remember_masks(entry, view)
     if message["role"] == "assistant":
-        message = _sendable(message)
-        _reply(entry, view)
-        if any(block.get("type") == "tool_use" for block in message["content"]):
-            view.rounds_since_todo += 1
-    elif entry.kind == "line" and not view.first_line:
-        view.first_line = text_of(message).strip()[:400]
+        message = _reply(entry, view)
+    elif entry.kind == "line":
+        view.first_line = view.first_line or text_of(message).strip()[:400]
     elif entry.kind == "reminder":
         view.rounds_since_todo = 0
     if view.has_gap:
@@ -269,9 +266,31 @@ def _push(view: View, message: Message, n: int, kind: Kind) -> None:
     view.kinds.append(kind)
 
 
-def _reply(entry: MessageEntry, view: View) -> None:
+def _remember_masks(entry: MessageEntry, view: View) -> None:
+    view.n_masked += entry.masked
+    view.n_unsafe += entry.masked
+    view.masks.update(MASK.findall("\n".join(strings(entry.message))))
+
+
+def _reply(entry: MessageEntry, view: View) -> Message:
+    """Count a reply; a thinking block without its signature was cut off, no server takes it back."""
+    _count_reply(entry, view)
+    message = entry.message
+    is_round = has_cut = False
+    for block in message["content"]:
+        kind = block.get("type")
+        if kind == "tool_use":
+            is_round = True
+        elif kind == "thinking" and not block.get("signature"):
+            has_cut = True
+    if is_round:
+        view.rounds_since_todo += 1
+    return _without_cut_thinking(message) if has_cut else message
+
+
+def _count_reply(entry: MessageEntry, view: View) -> None:
     view.n_turns += 1
-    if entry.usage:
+    if entry.usage is not None:
         _spend(entry.model, entry.usage, entry.cost_usd, view)
 
 
@@ -290,13 +309,8 @@ def _spend(model: str, usage: Usage | None, cost_usd: float, view: View) -> None
     total.thinking += usage.thinking
 
 
-def _sendable(message: Message) -> Message:
-    """A thinking block without its signature was cut off; no server takes it back."""
-    blocks = message["content"]
-    for block in blocks:
-        if block.get("type") == "thinking" and not block.get("signature"):
-            return {**message, "content": [b for b in blocks if not _is_cut_thinking(b)]}
-    return message
+def _without_cut_thinking(message: Message) -> Message:
+    return {**message, "content": [b for b in message["content"] if not _is_cut_thinking(b)]}
 
 
 def _is_cut_thinking(block: Block) -> bool:
@@ -380,8 +394,8 @@ def _old_reminders(view: View, first: int) -> set[int]:
 def _drop(view: View, places: set[int]) -> None:
     if not places:
         return
-    keep = [i for i in range(len(view.messages)) if i not in places]
-    _keep(view, keep)
+    _keep(view, [i for i in range(len(view.messages)) if i not in places])
+    view.tail_start -= sum(1 for place in places if place < view.tail_start)
 
 
 def _keep(view: View, places: Sequence[int]) -> None:
@@ -475,10 +489,6 @@ def _epoch(entry: Epoch, view: View) -> None:
 
 def _is_masked_thinking(block: Block) -> bool:
     return block.get("type") == "thinking" and bool(MASK.search(str(block.get("thinking", ""))))
-
-
-def _all_text(value: Any) -> str:
-    return "\n".join(strings(value))
 
 
 def strings(value: Any) -> Iterator[str]:

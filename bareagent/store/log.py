@@ -1,7 +1,6 @@
 """The append-only log of a session, as a file or in memory. One writer; reading never repairs."""
 
 import os
-from array import array
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -10,9 +9,8 @@ from typing import IO, Protocol
 from bareagent import platform
 from bareagent.entries import LOG_VERSION, AnyEntry
 from bareagent.errors import SessionError, SessionLocked, SessionNotFound, SessionUnreadable
-from bareagent.store.lines import Fault, decode, decode_many, encode_body, encode_line, now, parse
-
-CHUNK_BYTES = 1 << 20
+from bareagent.store.lines import decode, encode_body, encode_line, now, parse
+from bareagent.store.reading import CHUNK_BYTES, Reading
 
 Mask = Callable[[bytes], bytes]
 """Takes an entry's JSON, returns it with secrets masked."""
@@ -78,99 +76,6 @@ class MemoryLog:
 def _line(entry: AnyEntry, n: int, mask: Mask | None) -> bytes:
     body = encode_body(entry)
     return encode_line(mask(body) if mask else body, n, now())
-
-
-class Reading:
-    """One pass over a log's file, in batches; what it learns on its way stands in its fields.
-
-    `offsets[n - 1]` is where entry `n` begins (-1: no such entry); `end` is the offset behind the last
-    line end, `torn` what stands behind that.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        """Read from the file's beginning, wherever its position is."""
-        self._descriptor = descriptor
-        self.last_n = 0
-        self.n_lines = 0
-        self.n_entries = 0
-        self.newest_version = LOG_VERSION
-        self.faults: list[Fault] = []
-        self.offsets = array("q")
-        self.end = 0
-        self.torn = b""
-
-    def batches(self) -> Iterator[list[AnyEntry]]:
-        """Yield the entries in order, some at a time."""
-        for chunk in self._chunks():
-            yield self._batch(chunk)
-
-    def _chunks(self) -> Iterator[bytes]:
-        size = CHUNK_BYTES
-        while block := os.pread(self._descriptor, size, self.end):
-            cut = block.rfind(b"\n") + 1
-            if cut:
-                yield block[:cut] if cut < len(block) else block
-                size = CHUNK_BYTES
-            elif len(block) < size:
-                self.torn = block
-                return
-            else:
-                size *= 2
-        self.torn = b""
-
-    def _batch(self, chunk: bytes) -> list[AnyEntry]:
-        entries = decode_many(chunk)
-        lines = chunk.split(b"\n")
-        lines.pop()
-        numbers = range(self.last_n + 1, self.last_n + 1 + len(lines))
-        if entries is None or [entry.n for entry in entries] != list(numbers):
-            entries = self._slow_batch(lines)
-        else:
-            self._count(lines)
-        self.end += len(chunk)
-        self.n_entries += len(entries)
-        return entries
-
-    def _count(self, lines: list[bytes]) -> None:
-        place = self.end
-        for line in lines:
-            self.offsets.append(place)
-            place += len(line) + 1
-        self.last_n += len(lines)
-        self.n_lines += len(lines)
-
-    def _slow_batch(self, lines: list[bytes]) -> list[AnyEntry]:
-        entries = []
-        place = self.end
-        for line in lines:
-            entry = self._slow_line(line, place)
-            if entry is not None:
-                entries.append(entry)
-            place += len(line) + 1
-        return entries
-
-    def _slow_line(self, line: bytes, place: int) -> AnyEntry | None:
-        self.n_lines += 1
-        parsed = parse(line)
-        if parsed.reason:
-            self.faults.append(Fault(self.n_lines, parsed.reason))
-        self.newest_version = max(self.newest_version, parsed.v)
-        if not parsed.n:
-            return None
-        if parsed.n <= self.last_n:
-            self.faults.append(Fault(self.n_lines, f"repeats number {parsed.n}"))
-            return None
-        if parsed.n > self.last_n + 1:
-            lost = _span(self.last_n + 1, parsed.n - 1)
-            self.faults.append(Fault(self.n_lines, f"entry {lost} is missing before it"))
-        self.offsets.extend([-1] * (parsed.n - 1 - self.last_n))
-        self.offsets.append(place)
-        self.last_n = parsed.n
-        return parsed.entry
-
-
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first} to {last}"
 
 
 class Log:
@@ -300,9 +205,7 @@ class Log:
             if written:
                 self._take_back(written)
             raise
-        offsets = self.reading.offsets
-        offsets.extend([-1] * (n - 1 - len(offsets)))
-        offsets.append(self._end)
+        self.reading.places.add(n, self._end)
         self._end += len(line)
 
     def _take_back(self, written: int) -> None:
@@ -340,10 +243,7 @@ class Log:
         """Return entry `n`. Raises: KeyError."""
         if n in self._waiting:
             return decode(self._waiting[n])
-        offsets = self.reading.offsets
-        if not 1 <= n <= len(offsets) or offsets[n - 1] < 0:
-            raise KeyError(n)
-        line = _read_line(self._file.fileno(), offsets[n - 1])
+        line = _read_line(self._file.fileno(), self.reading.places.find(n, self._file.fileno()))
         entry = parse(line).entry
         if entry is None:
             raise KeyError(n)

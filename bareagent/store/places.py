@@ -1,13 +1,20 @@
-"""Where sessions lie: a project's root, its sessions' folder, ids. Looks at the disk, writes nothing."""
+"""Where sessions lie: a project's root, its sessions' folder, ids, and the folders of all projects."""
 
+import contextlib
 import hashlib
+import json
+import os
 import re
 import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bareagent import platform
+
 ID = re.compile(r"\d{8}-\d{6}-[a-z2-7]{4}")
 LOG_NAME = "log.jsonl"
+LOCK_NAME = "lock"
+PROJECTS_NAME = "projects.jsonl"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 
@@ -40,3 +47,28 @@ def new_id() -> str:
     """Return a fresh id: local time and four letters by chance."""
     stamp = datetime.now(UTC).astimezone().strftime("%Y%m%d-%H%M%S")
     return stamp + "-" + "".join(secrets.choice(_ALPHABET) for _ in range(4))
+
+
+def remember_home(user_dir: Path, home: Path) -> None:
+    """Note a sessions folder, once, in the user's data folder; what cannot be noted is let be."""
+    if home in known_homes(user_dir):
+        return
+    with contextlib.suppress(OSError):
+        if not user_dir.exists():
+            platform.make_private_folder(user_dir)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with os.fdopen(platform.open_private(user_dir / PROJECTS_NAME, flags), "ab") as file:
+            file.write(json.dumps(str(home)).encode() + b"\n")
+
+
+def known_homes(user_dir: Path) -> list[Path]:
+    """Return every sessions folder that was noted."""
+    try:
+        lines = (user_dir / PROJECTS_NAME).read_bytes().split(b"\n")
+    except OSError:
+        return []
+    homes = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            homes.append(json.loads(line))
+    return [Path(home) for home in dict.fromkeys(homes) if isinstance(home, str)]

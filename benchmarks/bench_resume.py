@@ -1,0 +1,138 @@
+"""How fast and in how much memory a large log becomes a view again.
+
+Each log of 100 MB is opened and folded in a process of its own; the baseline, `json.loads` over the
+same lines, runs in another one. Times are the best of three, in seconds; sizes in MB. The view's size
+is that of its messages as compact JSON.
+"""
+
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from bareagent import platform
+from bareagent.entries import AnyEntry, MessageEntry, SessionStart, Usage
+from bareagent.messages import Message, text_block
+from bareagent.session import load
+from bareagent.store.lines import encode_body, encode_line
+from bareagent.store.log import Log
+
+TOTAL_BYTES = 100_000_000
+AT = "2026-11-30T01:48:53.120Z"
+USAGE = Usage(uncached=3, cache_read=41_000, cache_write=600, output=150)
+
+
+def small_entries(n: int) -> Iterator[AnyEntry]:
+    """Turns of four short entries: a line, a call, its result, an answer."""
+    filler = "The quick brown fox jumps over the lazy dog. " * 7
+    for i in range(n // 4):
+        call = {"type": "tool_use", "id": f"toolu_{i:020}", "name": "bash", "input": {"command": filler}}
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": [text_block(filler)]}
+        messages: list[tuple[Message, str]] = [
+            ({"role": "user", "content": [text_block(f"line {i}: {filler}")]}, "line"),
+            ({"role": "assistant", "content": [call]}, "reply"),
+            ({"role": "user", "content": [result]}, "results"),
+            ({"role": "assistant", "content": [text_block(filler)]}, "reply"),
+        ]
+        for message, kind in messages:
+            is_reply = kind == "reply"
+            yield MessageEntry(
+                message=message,
+                kind=kind,  # type: ignore[arg-type]  # the literals above
+                usage=USAGE if is_reply else None,
+                model="claude-sonnet-4-5" if is_reply else "",
+                stop_reason="end_turn" if is_reply else None,
+            )
+
+
+def large_entries(n: int) -> Iterator[AnyEntry]:
+    """Calls and their results of 50 KB."""
+    for i in range(n):
+        call = {"type": "tool_use", "id": f"toolu_{i:020}", "name": "bash", "input": {"command": "ls -la"}}
+        text = ("%07d: the output of a command, line after line\n" % i) * 926
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": [text_block(text)]}
+        yield MessageEntry(message={"role": "assistant", "content": [call]}, kind="reply", usage=USAGE)
+        yield MessageEntry(message={"role": "user", "content": [result]}, kind="results")
+
+
+def write(path: Path, entries: Iterator[AnyEntry]) -> None:
+    """Write a log, its first entry the session's."""
+    first = SessionStart(id="20261130-014853-k3f7", cwd="/", created=AT, program="0")
+    with path.open("wb") as file:
+        file.write(encode_line(encode_body(first), 1, AT))
+        for n, entry in enumerate(entries, 2):
+            file.write(encode_line(encode_body(entry), n, AT))
+
+
+def measured_fold(path: Path) -> dict[str, float]:
+    """Open and fold once; run in a fresh process."""
+    before = platform.peak_memory_bytes()
+    start = time.perf_counter()
+    log = Log.open(path, is_read_only=True)
+    view = load(log)
+    seconds = time.perf_counter() - start
+    peak = platform.peak_memory_bytes() - before
+    size = sum(len(msgspec.json.encode(message)) for message in view.messages)
+    return {"seconds": seconds, "peak_mb": peak / 1e6, "view_mb": size / 1e6, "messages": len(view.messages)}
+
+
+def measured_baseline(path: Path) -> dict[str, float]:
+    """Time `json.loads` over the lines, which stand in memory already."""
+    lines = path.read_bytes().splitlines()
+    start = time.perf_counter()
+    for line in lines:
+        json.loads(line)
+    return {"seconds": time.perf_counter() - start}
+
+
+def in_fresh_process(what: str, path: Path) -> dict[str, float]:
+    """Return the best of three runs, the largest peak."""
+    runs: list[dict[str, float]] = []
+    for _ in range(3):
+        command = [sys.executable, "-m", "benchmarks.bench_resume", what, str(path)]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        runs.append(json.loads(output))
+    best = min(runs, key=lambda run: run["seconds"])
+    if "peak_mb" in best:
+        best["peak_mb"] = max(run["peak_mb"] for run in runs)
+    return best
+
+
+def measure(path: Path) -> dict[str, object]:
+    """Compare the fold of one log with its baseline."""
+    fold = in_fresh_process("fold", path)
+    baseline = in_fresh_process("baseline", path)
+    allowed_mb = 2.5 * fold["view_mb"] + 24
+    return {
+        "log_mb": round(path.stat().st_size / 1e6, 1),
+        "fold_s": round(fold["seconds"], 3),
+        "json_loads_s": round(baseline["seconds"], 3),
+        "ratio": round(fold["seconds"] / baseline["seconds"], 3),
+        "ratio_allowed": 0.6,
+        "peak_mb": round(fold["peak_mb"], 1),
+        "view_mb": round(fold["view_mb"], 1),
+        "peak_allowed_mb": round(allowed_mb, 1),
+    }
+
+
+def main() -> None:
+    if len(sys.argv) == 3:
+        gc.collect()
+        run = measured_fold if sys.argv[1] == "fold" else measured_baseline
+        print(json.dumps(run(Path(sys.argv[2]))))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        small, large = Path(folder, "small.jsonl"), Path(folder, "large.jsonl")
+        write(small, small_entries(200_000))
+        write(large, large_entries(2_000))
+        print(json.dumps({"small_entries": measure(small), "large_results": measure(large)}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
