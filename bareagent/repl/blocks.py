@@ -10,15 +10,15 @@ from bareagent.repl.flow import Flow, Page, Prefix, Row, Span, hard_rows, row_te
 from bareagent.repl.highlight import Highlighter
 
 # A paragraph longer than this is given out in parts, cut where no emphasis, code or link is open …
-_PART_CHARS = 256
+_PART_CHARS = 128
 # … or anywhere, once it holds back this much.
 _MAX_HELD_CHARS = 2048
 # A table's column widths are fixed by its first rows; later ones wrap within them.
 _MAX_HELD_ROWS = 20
 
 # The longest piece of an unfinished line that is held back, by what it belongs to.
-_LINE_CHARS = 256
-MIN_PIECE = 128
+_LINE_CHARS = 160
+MIN_PIECE = 64
 _CODE_LINE_CHARS = 1000
 _BAR_LINE_CHARS = 4096
 
