@@ -14,7 +14,7 @@ class AskParams(Params):
     """A question with or without set answers."""
 
     question: Annotated[str, Meta(min_length=1)]
-    options: Annotated[list[str], Meta(max_length=9)] = []
+    options: Annotated[list[str], Meta(max_length=9)] = msgspec.field(default_factory=list)
 
 
 class AskUser:

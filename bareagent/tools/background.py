@@ -41,9 +41,9 @@ class Job:
 class Jobs:
     """All background commands of a program."""
 
-    def __init__(self, emit: Emit) -> None:
-        """Start without any; `emit` hears when the running ones change."""
-        self._emit = emit
+    def __init__(self) -> None:
+        """Start without any."""
+        self._emit: Emit = _unheard
         self._jobs: dict[str, Job] = {}
 
     @property
@@ -62,6 +62,7 @@ class Jobs:
         quiet.emit = _unheard
         job = Job(f"b{len(self._jobs) + 1}", command, await shell.begin(command, quiet, capture))
         self._jobs[job.id] = job
+        self._emit = ctx.emit
         job.task = asyncio.create_task(self._follow(job), name=f"job {job.id}")
         self._tell()
         return Output(text=f"Task {job.id} runs in the background (pid {job.running.pid}).")
@@ -102,9 +103,7 @@ class Jobs:
 
     async def end_all(self) -> None:
         """End every job, as the program's end does."""
-        for id in self.running:
-            with contextlib.suppress(ToolError):
-                await self.kill(id)
+        await asyncio.gather(*map(self.kill, self.running))
 
 
 def _unheard(_heard: object, /) -> None:

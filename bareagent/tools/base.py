@@ -121,18 +121,18 @@ def _inlined(node: Any, parts: Mapping[str, Any]) -> Any:
         return node
     if "$ref" in node:
         return _inlined(parts[node["$ref"]], parts)
-    left_out = _dull_keys(node)
-    return {key: _inlined(value, parts) for key, value in node.items() if key not in left_out}
+    whole = {key: _inlined(value, parts) for key, value in node.items() if not _is_dull(node, key)}
+    if "properties" in node:
+        whole["properties"] = {name: _inlined(part, parts) for name, part in node["properties"].items()}
+    return whole
 
 
-def _dull_keys(node: dict[str, Any]) -> set[str]:
-    # Titles and docstrings of our classes say nothing to the model, nor do empty defaults.
-    keys = {"title", "additionalProperties"} if "properties" in node else {"title"}
-    if node.get("type") == "object":
-        keys |= {"description"}
-    if node.get("default") in ("", [], 0, None) or not node.get("required", True):
-        keys |= {key for key in ("default", "required") if not node.get(key)}
-    return keys
+def _is_dull(node: dict[str, Any], key: str) -> bool:
+    """Tell what says nothing to the model: names and docstrings of our classes, empty defaults."""
+    is_class = "properties" in node or node.get("type") == "object"
+    if key in {"default", "required"}:
+        return not node[key]
+    return key == "title" or (is_class and key in {"description", "additionalProperties", "properties"})
 
 
 def decode(tool: Tool, raw: object) -> Any:
@@ -186,8 +186,8 @@ def _resolved(cwd: Path, path: str) -> Path:
     if not path or "\0" in path:
         raise ToolError("The path is empty." if not path else "A path cannot hold a NUL character.")
     try:
-        return Path(os.path.realpath(cwd / os.path.expanduser(path)))
-    except (OSError, ValueError, UnicodeError) as error:
+        return Path(os.path.realpath(cwd / Path(path).expanduser()))
+    except (OSError, ValueError, RuntimeError) as error:
         raise ToolError(f"Not a usable path: {valid_unicode(path)[:200]} ({error})") from None
 
 

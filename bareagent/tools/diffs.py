@@ -7,11 +7,12 @@ MAX_COMPARED_LINES = 2000
 MAX_LINES = 400
 MAX_LINE_CHARS = 500
 CONTEXT = 3
+NO_NEWLINE = "\\ No newline at end of file"
 
 
 def diff(old: str, new: str) -> str:
     """Return a unified diff without file names, at most 400 lines; empty for equal texts."""
-    before, after = old.split("\n"), new.split("\n")
+    before, after = _lines(old), _lines(new)
     start = _n_equal(before, after)
     end = _n_equal(before[start:][::-1], after[start:][::-1])
     lead = max(start - CONTEXT, 0)
@@ -24,6 +25,11 @@ def diff(old: str, new: str) -> str:
         return _capped(_coarse(before, after, start, end))
     hunks = difflib.unified_diff(changed_before, changed_after, n=CONTEXT, lineterm="")
     return _capped([_moved(line, lead) for line in list(hunks)[2:]])
+
+
+def _lines(text: str) -> list[str]:
+    *lines, rest = text.split("\n")
+    return [*lines, f"{rest}\n{NO_NEWLINE}"] if rest else lines
 
 
 def _n_equal(before: Sequence[str], after: Sequence[str]) -> int:

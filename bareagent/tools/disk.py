@@ -40,15 +40,19 @@ def folder(path: Path, *, make: bool = False) -> Iterator[int | None]:
     descriptor = os.open(path.anchor, _FOLDER)
     try:
         for part in path.parts[1:]:
-            if make:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=descriptor)
-            below = os.open(part, _FOLDER | _NO_LINK, dir_fd=descriptor)
+            below = _step(descriptor, part, make=make)
             os.close(descriptor)
             descriptor = below
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _step(descriptor: int, part: str, *, make: bool) -> int:
+    if make:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(part, dir_fd=descriptor)
+    return os.open(part, _FOLDER | _NO_LINK, dir_fd=descriptor)
 
 
 def open_regular(ctx: ToolContext, path: Path) -> int:
@@ -80,7 +84,7 @@ def _not_opened(ctx: ToolContext, path: Path, error: OSError) -> str:
 def _similar(ctx: ToolContext, path: Path) -> str:
     """Name files of the same stem or spelling beside a missing one."""
     try:
-        names = sorted(os.listdir(path.parent))
+        names = sorted(entry.name for entry in path.parent.iterdir())
     except OSError:
         return " Its folder does not exist either."
     wanted = path.name.lower()
@@ -124,7 +128,7 @@ def has_changed(ctx: ToolContext, path: Path, data: bytes) -> bool:
 
 def check_link(ctx: ToolContext, given: str, path: Path) -> None:
     """Refuse a name inside the workspace that leads out of it. Raises: ToolError."""
-    lexical = Path(os.path.abspath(ctx.cwd / os.path.expanduser(given)))
+    lexical = Path(os.path.normpath(ctx.cwd / Path(given).expanduser()))
     bases = (ctx.root, ctx.cwd)
     if any(lexical.is_relative_to(base) for base in bases) and not any(
         path.is_relative_to(os.path.realpath(base)) for base in bases

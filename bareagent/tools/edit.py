@@ -12,7 +12,15 @@ from msgspec import Meta
 from bareagent.sanitize import valid_unicode
 from bareagent.seams import Need, Output
 from bareagent.tools import disk, text_files
-from bareagent.tools.base import BadArguments, Params, ToolContext, ToolError, resolve, shown_path, text_for_model
+from bareagent.tools.base import (
+    BadArguments,
+    Params,
+    ToolContext,
+    ToolError,
+    resolve,
+    shown_path,
+    text_for_model,
+)
 from bareagent.tools.diffs import diff
 from bareagent.tools.nearest import nearest
 
@@ -38,7 +46,7 @@ class EditParams(Params):
     old_text: str = ""
     new_text: str = ""
     replace_all: bool = False
-    edits: list[Edit] = []
+    edits: list[Edit] = msgspec.field(default_factory=list)
 
 
 class EditFile:
@@ -125,10 +133,8 @@ def replaced(text: str, edit: Edit, what: str, name: str) -> tuple[str, int]:
         raise ToolError(f"{what} is empty. To make or replace a file use write_file.")
     if edit.old_text == edit.new_text:
         raise ToolError(f"{what} and new_text are the same.")
-    if edit.replace_all:
-        spots = list(_apart(text, edit.old_text))
-    else:
-        spots = list(_anywhere(text, edit.old_text))
+    find = _apart if edit.replace_all else _anywhere
+    spots = list(find(text, edit.old_text))
     if not spots:
         raise ToolError(f"{what} does not stand in {name}.{nearest(text, edit.old_text)}")
     if len(spots) > 1 and not edit.replace_all:

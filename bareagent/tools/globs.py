@@ -10,7 +10,8 @@ MAX_PATTERNS = 100
 
 def expanded(pattern: str) -> list[str]:
     """Return the patterns that `{a,b}` stands for, at most about 100."""
-    waiting, done = [pattern], []
+    waiting = [pattern]
+    done: list[str] = []
     while waiting and len(waiting) + len(done) <= MAX_PATTERNS:
         part = waiting.pop(0)
         match = _BRACES.search(part)

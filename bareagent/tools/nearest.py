@@ -48,10 +48,12 @@ def _alike(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
         return
     for start in range(len(lines) - len(wanted) + 1):
         window = lines[start : start + len(wanted)]
-        inner_same = window[1:-1] == wanted[1:-1]
-        if inner_same and window[0].endswith(wanted[0]) and window[-1].startswith(wanted[-1]):
-            yield start
-        elif len(wanted) == 1 and wanted[0] in window[0]:
+        if len(wanted) == 1:
+            is_alike = wanted[0] in window[0]
+        else:
+            ends = window[0].endswith(wanted[0]) and window[-1].startswith(wanted[-1])
+            is_alike = ends and window[1:-1] == wanted[1:-1]
+        if is_alike:
             yield start
 
 

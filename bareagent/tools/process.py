@@ -19,7 +19,7 @@ from bareagent.tools.capture import Capture
 
 CALL_VARIABLE = "BAREAGENT_CALL"
 READ_BYTES = 1 << 16
-SETTLE_S = 0.1
+SETTLE_POLLS = 5
 GRACE_S = 0.3
 KILL_WAIT_S = 0.5
 POLL_S = 0.02
@@ -150,10 +150,11 @@ class Process:
 
     async def _settled(self) -> list[Survivor]:
         """Find what outlives the shell; a `tee` that is just finishing has a moment to do so."""
-        until = time.monotonic() + SETTLE_S
-        while (alive := self._alive()) and time.monotonic() < until:
+        for _ in range(SETTLE_POLLS):
+            if not self._alive():
+                return []
             await asyncio.sleep(POLL_S)
-        return alive
+        return self._alive()
 
     async def _end_all(self, *, is_grace: bool) -> list[Survivor]:
         is_cancelled = self._child.returncode is None
@@ -321,7 +322,7 @@ def _family(shell: int, mark: bytes, known: set[int]) -> list[Survivor]:
     members = {
         pid
         for pid, row in rows.items()
-        if row.session == shell or row.group == shell or row.pid == shell or _has_mark(pid, mark)
+        if shell in {pid, row.session, row.group} or _has_mark(pid, mark)
     }
     members |= known & rows.keys()
     _add_children(members, rows)
@@ -339,7 +340,8 @@ class _Row(msgspec.Struct, frozen=True):
 
 def _young_pids(shell: int) -> list[int]:
     """Return the processes that can be younger than the shell: numbers go up until they wrap."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    with os.scandir("/proc") as entries:
+        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
     with contextlib.suppress(OSError, ValueError, IndexError):
         newest = int(Path("/proc/loadavg").read_bytes().split()[-1])
         if newest >= shell:

@@ -206,7 +206,7 @@ def _age(ctx: ToolContext, found: _Kept) -> str:
         changed = resolve(ctx, name).stat().st_mtime
     except (OSError, ToolError):
         return f"[{valid_unicode(name)} is gone from disk since]"
-    is_older = changed > datetime.fromisoformat(found.at.replace("Z", "+00:00")).timestamp()
+    is_older = changed > datetime.fromisoformat(found.at).timestamp()
     return f"[{valid_unicode(name)} changed on disk since: read it again before editing]" if is_older else ""
 
 

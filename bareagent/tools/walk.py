@@ -10,14 +10,21 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, NamedTuple
 
 import msgspec
 from pathspec import GitIgnoreSpec
 
 IGNORE_FILES = (".gitignore", ".ignore")
 SNIFF_BYTES = 8192
-Rules = list[tuple[str, GitIgnoreSpec]]
+
+
+class Rule(NamedTuple):
+    """An ignore file: a path as it is shown, cut and led in like this, is one it can judge."""
+
+    n_cut: int
+    lead: str
+    spec: GitIgnoreSpec
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -31,19 +38,20 @@ class Job(msgspec.Struct, kw_only=True):
     names: list[str] = []
 
 
-def files(path: str) -> Iterator[str]:
+def files(top: str) -> Iterator[str]:
     """Yield the files below a folder that no ignore rule hides, hidden ones too, `.git` left out."""
-    top = os.path.abspath(path)
-    folders: list[tuple[str, str, Rules]] = [(path, top, _rules_above(top))]
+    top = top.rstrip("/")
+    folders = [(top, _rules_above(top))]
     while folders:
-        shown, folder, rules = folders.pop()
-        rules = rules + _rules_in(folder)
+        folder, rules = folders.pop()
+        rules = rules + _rules_in(folder, len(folder) + 1, "")
         below = []
-        for entry in _entries(shown):
-            if entry.name == ".git" or _is_ignored(os.path.join(folder, entry.name), entry, rules):
+        for entry in _entries(folder):
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name == ".git" or _is_ignored(entry.path, rules, is_folder=is_folder):
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                below.append((entry.path, os.path.join(folder, entry.name), rules))
+            if is_folder:
+                below.append((entry.path, rules))
             elif entry.is_file(follow_symlinks=False):
                 yield entry.path
         folders += reversed(below)
@@ -58,33 +66,37 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _rules_above(top: str) -> Rules:
-    """Return the rules of the folders over `top`, up to the repository's."""
-    rules: Rules = []
-    folder = top
-    while not os.path.exists(os.path.join(folder, ".git")) and folder != os.path.dirname(folder):
-        folder = os.path.dirname(folder)
-        rules = _rules_in(folder) + rules
-    exclude = os.path.join(folder, ".git", "info", "exclude")
-    return _rules_of(exclude, folder) + rules
+def _rules_above(top: str) -> list[Rule]:
+    """Return the rules of the folders over `top`, up to the repository's, farthest first."""
+    here = Path(top).resolve()
+    rules: list[Rule] = []
+    for folder in [here, *here.parents]:
+        lead = here.relative_to(folder).as_posix()
+        lead = "" if lead == "." else f"{lead}/"
+        if folder != here:
+            rules = _rules_in(str(folder), len(top) + 1, lead) + rules
+        if (folder / ".git").exists():
+            return _rules_of(folder / ".git" / "info" / "exclude", len(top) + 1, lead) + rules
+    return rules
 
 
-def _rules_in(folder: str) -> Rules:
-    return [rule for name in IGNORE_FILES for rule in _rules_of(os.path.join(folder, name), folder)]
+def _rules_in(folder: str, n_cut: int, lead: str) -> list[Rule]:
+    return [rule for name in IGNORE_FILES for rule in _rules_of(Path(folder, name), n_cut, lead)]
 
 
-def _rules_of(file: str, folder: str) -> Rules:
+def _rules_of(file: Path, n_cut: int, lead: str) -> list[Rule]:
     try:
-        text = Path(file).read_text(encoding="utf-8", errors="replace")
+        text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return [(folder, GitIgnoreSpec.from_lines(text.splitlines()))]
+    return [Rule(n_cut, lead, GitIgnoreSpec.from_lines(text.splitlines()))]
 
 
-def _is_ignored(path: str, entry: os.DirEntry[str], rules: Rules) -> bool:
-    for folder, spec in reversed(rules):
-        name = os.path.relpath(path, folder)
-        verdict = spec.check_file(name + "/" if entry.is_dir(follow_symlinks=False) else name).include
+def _is_ignored(path: str, rules: list[Rule], *, is_folder: bool) -> bool:
+    """Ask the nearest rules first; the first word counts."""
+    end = "/" if is_folder else ""
+    for rule in reversed(rules):
+        verdict = rule.spec.check_file(f"{rule.lead}{path[rule.n_cut :]}{end}").include
         if verdict is not None:
             return verdict
     return False
@@ -105,11 +117,11 @@ def search(job: Job, out: BinaryIO) -> bool:
 
 
 def _chosen(job: Job) -> Iterator[str]:
-    if os.path.isfile(job.path):
+    if Path(job.path).is_file():
         yield job.path
         return
     for path in files(job.path):
-        name = os.path.basename(path)
+        name = path.rpartition("/")[2]
         if not job.names or any(fnmatch.fnmatchcase(name, glob) for glob in job.names):
             yield path
 
