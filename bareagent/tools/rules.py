@@ -32,6 +32,20 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     words: tuple[str, ...] = ()
     pattern: str = ""
 
+    def covers_words(self, words: Sequence[str]) -> bool:
+        """Tell whether a command of these words falls under the rule."""
+        if self.tool != "bash":
+            return False
+        match self.form:
+            case "all":
+                return True
+            case "exact":
+                return tuple(words) == self.words
+            case "prefix":
+                return tuple(words[: len(self.words)]) == self.words
+            case _:
+                return False
+
 
 def parse_rule(text: str) -> Rule:
     """Read one rule. Raises: ConfigError with what is wrong and how a rule looks."""
@@ -148,11 +162,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
         return self._first(fits)
 
-    def for_words(self, words: Sequence[str], decision: Decision) -> str:
-        """Return the rule of this decision that covers a command's literal words; empty for none."""
-        rules = {"allow": self.allow, "ask": self.ask, "deny": self.deny}[decision]
-        return next((rule.text for rule in rules if _fits_words(rule, words)), "")
-
     def _first(self, fits: _Fits) -> tuple[Decision, str] | None:
         kinds: tuple[tuple[Decision, tuple[Rule, ...]], ...] = (
             ("deny", self.deny),
@@ -197,17 +206,3 @@ def _base(pattern: str, places: Places) -> Path:
     if pattern == "~" or pattern.startswith("~/"):
         return places.home
     return Path("/") if pattern.startswith("/") else places.root
-
-
-def _fits_words(rule: Rule, words: Sequence[str]) -> bool:
-    if rule.tool != "bash":
-        return False
-    match rule.form:
-        case "all":
-            return True
-        case "exact":
-            return tuple(words) == rule.words
-        case "prefix":
-            return tuple(words[: len(rule.words)]) == rule.words
-        case _:
-            return False

@@ -80,8 +80,15 @@ def expanded(target: str, places: Places, base: Path | None = None) -> Path:
     if target == "~" or target.startswith("~/"):
         return places.home / target[2:]
     if target.startswith("~"):  # `~name` is that user's home for some readers: judged as it leads away
-        return Path(os.path.expanduser(target))
+        return _home_of_another(target) or places.home
     return (base or places.cwd) / target
+
+
+def _home_of_another(target: str) -> Path | None:
+    try:
+        return Path(target).expanduser()
+    except RuntimeError:
+        return None
 
 
 def is_inside(path: Path, folder: Path) -> bool:
