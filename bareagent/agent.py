@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from bareagent import context
 from bareagent.calls import Toolbox
@@ -23,12 +23,18 @@ AUTOMATIC_NAME_CHARS = 60
 T = TypeVar("T")
 
 
-class Agent:
-    """A conversation. One run at a time; `interrupt` stops it from outside.
+class Head(Protocol):
+    """Makes what stands before a conversation."""
 
-    `prompt` gives the system prompt for the session's folder; `changes` gives, before a run, a text
-    about project instructions that changed on disk, None if none did.
-    """
+    def text(self) -> str:
+        """Return the system prompt; the same bytes for the same folder, instructions and skills."""
+
+    def changed(self) -> str | None:
+        """Return what to tell the model of instructions that changed on disk, once; else None."""
+
+
+class Agent:
+    """A conversation. One run at a time; `interrupt` stops it from outside."""
 
     def __init__(
         self,
@@ -39,9 +45,8 @@ class Agent:
         emit: Emit,
         ask: Ask,
         *,
+        head: Head,
         manager: TranscriptManager | None = None,
-        prompt: Callable[[], str] = str,
-        changes: Callable[[], str | None] = lambda: None,
     ) -> None:
         """Hold the parts; nothing starts yet."""
         self.session = session
@@ -51,8 +56,7 @@ class Agent:
         self.emit = emit
         self.ask = ask
         self.manager = manager
-        self._prompt = prompt
-        self._changes = changes
+        self._head = head
         self._task: asyncio.Future[Any] | None = None
 
     @property
@@ -98,7 +102,7 @@ class Agent:
     def begin(self) -> None:
         """Log what stands before the first message of a run: system prompt, tools, changed instructions."""
         self._log_prompt()
-        changed = self._changes()
+        changed = self._head.changed()
         if changed:
             self.session.append(system(changed), "instructions")
 
@@ -109,7 +113,7 @@ class Agent:
         """
         logged = self.session.view.prompt
         is_settled = logged is not None and "prompt" in self.session.working
-        text = logged.system if logged is not None and is_settled else self._prompt()
+        text = logged.system if logged is not None and is_settled else self._head.text()
         tools = self.box.specs()
         if logged is None or (logged.system, logged.tools) != (text, tools):
             self.session.record(Prompt(system=text, tools=tools))

@@ -98,7 +98,7 @@ def start(
 @app.command()
 def doctor(context: typer.Context) -> None:
     """Check the installation, the key, the server and the terminal, and say what to do."""
-    from bareagent.compose import run_doctor
+    from bareagent.cli_checks import run_doctor
 
     raise typer.Exit(run_doctor(context.obj))
 
@@ -106,7 +106,7 @@ def doctor(context: typer.Context) -> None:
 @app.command()
 def paths(context: typer.Context) -> None:
     """List every folder and file the program uses."""
-    from bareagent.compose import list_paths
+    from bareagent.cli_checks import list_paths
 
     for name, path in list_paths(context.obj):
         typer.echo(f"{name:12} {path}")
@@ -115,7 +115,7 @@ def paths(context: typer.Context) -> None:
 @app.command()
 def models(context: typer.Context) -> None:
     """List the models known, with window and prices."""
-    from bareagent.compose import list_models
+    from bareagent.cli_checks import list_models
 
     for line in list_models(context.obj):
         typer.echo(line)
@@ -124,7 +124,7 @@ def models(context: typer.Context) -> None:
 @app.command()
 def setup(context: typer.Context) -> None:
     """Ask for a key, try it with one call and keep it in your configuration folder."""
-    from bareagent.compose import run_setup
+    from bareagent.cli_checks import run_setup
 
     raise typer.Exit(run_setup(context.obj))
 

@@ -1,7 +1,6 @@
 """Puts a program together: settings, provider, session, tools, agent. The only composition there is."""
 
 import asyncio
-import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from bareagent.agent import Agent
 from bareagent.calls import Toolbox
 from bareagent.config import Config
 from bareagent.config_load import Loaded, load
-from bareagent.errors import NoKey, SessionError, SessionNotFound, UsageError
+from bareagent.errors import SessionError, SessionNotFound, UsageError
 from bareagent.provider import chosen_name, make_provider
 from bareagent.provider.embedded import EmbeddedProvider
 from bareagent.provider.local import is_demo_ready, weights
@@ -63,17 +62,11 @@ class Setting(msgspec.Struct, kw_only=True):
 
 
 class Program(msgspec.Struct, kw_only=True):
-    """A program put together; `close` ends what it started."""
+    """A program put together."""
 
     agent: Agent
     setting: Setting
     manager: TranscriptManager
-
-    async def close(self) -> None:
-        """End background jobs, the provider and the session's log; leave no empty session behind."""
-        await self.agent.box.jobs.end_all()
-        await self.agent.provider.aclose()
-        self.agent.session.close()
 
 
 def settings(options: Options, env: Mapping[str, str] = os.environ) -> Setting:
@@ -124,7 +117,7 @@ async def build(options: Options, setting: Setting, env: Mapping[str, str], emit
         emit,
         ask,
         manager=manager,
-        prompt=lambda: _system_prompt(setting, provider),
+        head=PromptHead(setting, provider),
     )
     await _bring_in_line(agent, options)
     return Program(agent=agent, setting=setting, manager=manager)
@@ -188,17 +181,31 @@ def _toolbox(setting: Setting, provider: Provider, env: Mapping[str, str]) -> To
     )
 
 
-def _system_prompt(setting: Setting, provider: Provider) -> str:
-    if isinstance(provider, EmbeddedProvider) and provider.weights.system:
-        return provider.weights.system
-    return system_prompt(setting.cwd, setting.root)
+class PromptHead:
+    """The system prompt of a folder, or the embedded model's own short one."""
+
+    def __init__(self, setting: Setting, provider: Provider) -> None:
+        """Read nothing yet."""
+        self._setting = setting
+        self._provider = provider
+
+    def text(self) -> str:
+        """Return the system prompt."""
+        if isinstance(self._provider, EmbeddedProvider) and self._provider.weights.system:
+            return self._provider.weights.system
+        return "You are bareagent, a coding agent in a terminal."
+
+    def changed(self) -> str | None:
+        """Return what to tell of changed instructions."""
+        return None
 
 
 async def _bring_in_line(agent: Agent, options: Options) -> None:
     """Give a resumed session the model and mode it had, unless the command line says another."""
     view = agent.session.view
-    if options.mode or view.mode == "bypass":
-        agent.set_mode(options.mode or agent.config.permissions.mode)
+    agent.restore()
+    if options.mode:
+        agent.set_mode(options.mode)
     if view.model and not options.model and view.provider == agent.provider.name:
         await agent.provider.select(view.model)
     agent.note_model()
@@ -221,7 +228,7 @@ async def _print(options: Options) -> int:
     try:
         return await answer_once(program.agent, text, options.output, printer)
     finally:
-        await program.close()
+        await program.agent.close()
 
 
 async def _repl(options: Options) -> int:

@@ -19,6 +19,7 @@ __all__ = [
     "find_key",
     "make_provider",
     "preload",
+    "resolve",
 ]
 
 

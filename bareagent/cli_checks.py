@@ -1,0 +1,86 @@
+"""`bareagent doctor`, `paths`, `models` and `setup`: what they need of the composition."""
+
+import asyncio
+import getpass
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bareagent import doctor, folders
+from bareagent.compose import Options, Setting, settings
+from bareagent.errors import UsageError
+from bareagent.provider import keys, make_provider, models, resolve
+from bareagent.seams import ModelInfo
+from bareagent.store.places import sessions_folder
+
+
+def run_doctor(options: Options) -> int:
+    """Print what was checked and return the exit code."""
+    setting = settings(options)
+    scene = doctor.Scene(
+        loaded=setting.loaded,
+        env=os.environ,
+        cwd=setting.cwd,
+        sessions=_sessions(setting),
+        provider=options.provider,
+        model=options.model,
+    )
+    return doctor.run(scene)
+
+
+def _sessions(setting: Setting) -> Path:
+    return sessions_folder(setting.root, folders.data_folder(), setting.config.session.dir)
+
+
+def list_paths(options: Options) -> Iterator[tuple[str, str]]:
+    """Yield every folder and file the program uses, with its purpose."""
+    setting = settings(options)
+    yield "settings", str(folders.config_folder() / "config.toml")
+    yield "keys", str(keys.path())
+    yield "project", str(setting.root / ".bareagent" / "config.toml")
+    yield "sessions", str(_sessions(setting))
+    yield "data", str(folders.data_folder())
+    yield "cache", str(folders.cache_folder())
+    yield "logs", str(folders.log_folder())
+
+
+def list_models(options: Options) -> Iterator[str]:
+    """Yield a line a model: name, window and prices in dollars per million tokens."""
+    config = settings(options).config
+    names = sorted({*models.names(), *config.models})
+    width = max(map(len, names))
+    yield f"{'model':{width}}  {'window':>9}  {'output':>7}  dollars per M tokens: in, out, cache read, write"
+    for name in names:
+        yield _model_line(models.look_up(name, config.models), name, width)
+
+
+def _model_line(info: ModelInfo, name: str, width: int) -> str:
+    price = info.price
+    money = f"{price.input:g}, {price.output:g}, {price.cache_read:g}, {price.cache_write:g}"
+    return f"{name:{width}}  {info.window:>9,}  {info.max_output:>7,}  {money}"
+
+
+def run_setup(options: Options) -> int:
+    """Ask for a key, try it with one call, keep it. Raises: UsageError, ProviderError."""
+    if not sys.stdin.isatty():
+        raise UsageError("setup asks for a key and needs a terminal.", "or set ANTHROPIC_API_KEY")
+    setting = settings(options)
+    name = options.provider or "anthropic"
+    key = getpass.getpass(f"Key for {name} (not shown): ").strip()
+    if not key:
+        raise UsageError("No key was given.")
+    asyncio.run(_try_key(setting, options, name, key))
+    path = keys.store(name, key)
+    sys.stdout.write(f"The key works and is kept in {path}.\n")
+    return 0
+
+
+async def _try_key(setting: Setting, options: Options, name: str, key: str) -> None:
+    variables = resolve(name, setting.config).key_envs or ("ANTHROPIC_API_KEY",)
+    env = {**os.environ, **dict.fromkeys(variables, key)}
+    provider = await make_provider(setting.config, env, name=name, model=options.model)
+    try:
+        await provider.check()
+    finally:
+        await provider.aclose()
