@@ -107,6 +107,10 @@ class View:
         except ValueError:
             raise KeyError(n) from None
 
+    def is_header(self, n: int) -> bool:
+        """Tell whether a number is that of a live compaction."""
+        return any(compaction.n == n for compaction in self.compactions)
+
     def find(self, handle: str) -> tuple[int, Block]:
         """Return the message's index and the block of a result. Raises: KeyError."""
         n, k = parse_handle(handle)

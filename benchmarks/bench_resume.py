@@ -55,7 +55,7 @@ def large_entries(n: int) -> Iterator[AnyEntry]:
     """Calls and their results of 50 KB."""
     for i in range(n):
         call = {"type": "tool_use", "id": f"toolu_{i:020}", "name": "bash", "input": {"command": "ls -la"}}
-        text = ("%07d: the output of a command, line after line\n" % i) * 926
+        text = f"{i:07}: the output of a command, line after line\n" * 926
         result = {"type": "tool_result", "tool_use_id": call["id"], "content": [text_block(text)]}
         yield MessageEntry(message={"role": "assistant", "content": [call]}, kind="reply", usage=USAGE)
         yield MessageEntry(message={"role": "user", "content": [result]}, kind="results")

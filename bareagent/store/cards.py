@@ -68,9 +68,7 @@ def read_card(folder: Path) -> Card | None:
 
 def _read(descriptor: int, folder: Path) -> Card:
     status = os.fstat(descriptor)
-    card = Card(
-        id=folder.name, folder=str(folder), size_bytes=status.st_size, changed_ns=status.st_mtime_ns
-    )
+    card = Card(id=folder.name, folder=str(folder), size_bytes=status.st_size, changed_ns=status.st_mtime_ns)
     is_known = _read_tail(descriptor, card, _TAIL_BYTES) or _read_tail(descriptor, card, _FAR_TAIL_BYTES)
     _read_head(descriptor, card, _HEAD_BYTES if is_known else _FAR_HEAD_BYTES)
     return card

@@ -97,11 +97,9 @@ def _connected(name: str) -> sqlite3.Connection:
 
 def _logs(home: Path) -> Iterator[tuple[str, os.stat_result]]:
     try:
-        names = [name for name in os.listdir(home) if ID.fullmatch(name)]
+        folders = [entry.path for entry in os.scandir(home) if ID.fullmatch(entry.name)]
     except OSError:
         return
-    base = str(home)
-    for name in names:
-        folder = f"{base}/{name}"
+    for folder in folders:
         with contextlib.suppress(OSError):
-            yield folder, os.stat(f"{folder}/{LOG_NAME}")
+            yield folder, Path(folder, LOG_NAME).stat()

@@ -13,9 +13,7 @@ _decoder: msgspec.json.Decoder[AnyEntry] = msgspec.json.Decoder(AnyEntry)
 _encoder = msgspec.json.Encoder()
 _RECORD = b'{"v":'
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-KNOWN_TYPES = frozenset(
-    str(struct.__struct_config__.tag) for struct in AnyEntry.__args__
-)
+KNOWN_TYPES = frozenset(str(struct.__struct_config__.tag) for struct in AnyEntry.__args__)
 
 
 class Fault(NamedTuple):
@@ -68,9 +66,7 @@ def decode_many(chunk: memoryview) -> list[AnyEntry] | None:
         entries = _decoder.decode_lines(chunk)
     except _REFUSED:
         return None
-    if any([entry.v != LOG_VERSION for entry in entries]):  # a list is faster than a generator here
-        return None
-    return entries
+    return entries if {entry.v for entry in entries} <= {LOG_VERSION} else None
 
 
 def parse(line: bytes) -> Parsed:
@@ -103,7 +99,7 @@ def _parse_whole(line: bytes) -> Parsed:
 
 
 def _parse_foreign(line: bytes) -> Parsed:
-    """msgspec refuses what other writers may produce: lone surrogates, NaN, unknown types."""
+    """The quick decoder refuses what other writers may produce: lone surrogates, NaN, unknown types."""
     try:
         data = json.loads(line, parse_constant=lambda _: None)
     except (ValueError, RecursionError):

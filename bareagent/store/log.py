@@ -129,7 +129,7 @@ class Log:
             raise SessionUnreadable(f"{path} cannot be opened: {error.strerror}.") from error
         if not is_read_only and not platform.try_lock(file):
             file.close()
-            raise SessionLocked(f"Another program writes session {path.parent.name}.")
+            raise SessionLocked(f"Session {path.parent.name} is open in another place.")
         return cls(path, file, is_read_only=is_read_only, mask=mask)
 
     def load(self) -> Iterator[AnyEntry]:
@@ -143,10 +143,15 @@ class Log:
             raise SessionUnreadable(f"{self.path} holds no session.")
         self.last_n = reading.last_n
         self._end = reading.end
-        if reading.newest_version > LOG_VERSION:
+        if self.is_newer:
             self.is_read_only = True
         if not self.is_read_only:
             self._repair()
+
+    @property
+    def is_newer(self) -> bool:
+        """A newer version of the format stands in the file."""
+        return self.reading.newest_version > LOG_VERSION
 
     def _is_first_line_torn(self) -> bool:
         return not self.reading.end and b'{"v":'.startswith(self.reading.torn[:5])

@@ -154,3 +154,17 @@ class Reading:
 
 def _span(first: int, last: int) -> str:
     return f"entry {first} is" if first == last else f"entries {first} to {last} are"
+
+
+def raw_lines(descriptor: int) -> Iterator[bytes]:
+    """Yield every line of a file, whole or not, without its line end."""
+    place = 0
+    size = CHUNK_BYTES
+    while block := os.pread(descriptor, size, place):
+        cut = block.rfind(b"\n") + 1
+        if not cut and len(block) < size:
+            yield block
+            return
+        yield from block[:cut].split(b"\n")[:-1]
+        place += cut
+        size = CHUNK_BYTES if cut else size * 2

@@ -239,7 +239,11 @@ def _merged(spans: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
 
 def _unmasked(value: Any, originals: dict[str, str]) -> Any:
     if isinstance(value, str):
-        return MASK.sub(lambda match: originals.get(match[0], match[0]), value) if "[secret: " in value else value
+        return (
+            MASK.sub(lambda match: originals.get(match[0], match[0]), value)
+            if "[secret: " in value
+            else value
+        )
     if isinstance(value, list):
         items = [_unmasked(item, originals) for item in value]
         return items if any(a is not b for a, b in zip(items, value, strict=True)) else value

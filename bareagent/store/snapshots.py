@@ -13,7 +13,9 @@ from bareagent.messages import Message
 _NAME = re.compile(r"(\d{4,})-[a-z]+\.jsonl")
 
 
-def write(folder: Path, suffix: str, messages: Iterable[Message], *, only_if_new: bool = False) -> Path | None:
+def write(
+    folder: Path, suffix: str, messages: Iterable[Message], *, only_if_new: bool = False
+) -> Path | None:
     """Write the next snapshot into `folder` and return its path.
 
     `only_if_new`: where the newest one holds the same, none is written and None is returned.
