@@ -1,7 +1,6 @@
 """`bareagent doctor`: what is here, what is missing, and what to do. It looks, and changes nothing.
 
-Each check takes what it looks at and gives a `Check`; `examine` runs them all. The one model call
-is the caller's `ping`, since only the caller has a provider.
+Each check takes what it looks at and gives a `Check`; `examine` runs them all, `run` prints them.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ import msgspec
 from bareagent import __version__, folders, platform
 from bareagent.config_load import Loaded
 from bareagent.errors import BareAgentError
-from bareagent.provider import local
+from bareagent.provider import local, make_provider
 from bareagent.provider.presets import PRESETS, find_key
 from bareagent.sanitize import clean
 
@@ -35,6 +34,7 @@ LOCAL_SERVERS = {
     "llamacpp": ("llama-server", 8080),
     "vllm": ("vLLM", 8000),
 }
+LOCAL = "local"
 NO_KEY = "set ANTHROPIC_API_KEY, or run `bareagent setup`, or name a provider in your config.toml"
 
 Ping = Callable[[], Awaitable[None]]
@@ -59,11 +59,39 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     cwd: Path
     sessions: Path
     provider: str = ""
+    model: str = ""
+
+
+def run(scene: Scene) -> int:
+    """Examine, with one smallest call to the provider where a key is found, print, and return the exit code."""
+    checks = asyncio.run(examine(scene, pinger(scene)))
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    for line in lines(checks):
+        sys.stdout.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+    return exit_code(checks)
+
+
+def pinger(scene: Scene) -> Ping | None:
+    """Return what asks the provider, None where there is none to ask."""
+    found = key(scene)
+    if not found.ok or LOCAL in {scene.provider, scene.loaded.config.provider.name}:
+        return None
+
+    async def ping() -> None:
+        provider = await make_provider(scene.loaded.config, scene.env, name=scene.provider, model=scene.model)
+        try:
+            await provider.check()
+        finally:
+            await provider.aclose()
+
+    return ping
 
 
 async def examine(scene: Scene, ping: Ping | None = None) -> list[Check]:
     """Run every check and return them in the order they are shown."""
-    reached, servers = await asyncio.gather(server(ping), local_servers(LOCAL_SERVERS))
+    # One after the other: loading the SDK would eat up the short time that the probes have.
+    servers = await local_servers(LOCAL_SERVERS)
+    reached = await server(ping)
     return [
         versions(),
         settings(scene.loaded, scene.cwd),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from bareagent.config_load import load
 from bareagent.doctor import Check, Scene
 from bareagent.errors import BadKey, ServerUnreachable
 from bareagent.sanitize import clean
+from tests.server.fixtures import StartServer
 
 SECRET = "sk-ant-never-shown-0123456789"
 
@@ -97,6 +99,46 @@ async def test_the_server_is_asked_once(
     found = await doctor.server(ping)
     assert expected in report(found)
     assert doctor.exit_code(found) == code
+
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+from bareagent import doctor
+from bareagent.config_load import load
+here = Path.cwd()
+sys.exit(doctor.run(doctor.Scene(loaded=load(None, None, {}), env=os.environ, cwd=here, sessions=here / "s")))
+"""
+
+
+def run_doctor(folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    whole = {"PATH": os.environ["PATH"], "HOME": str(folder), **env}
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=folder, env=whole, capture_output=True, text=True
+    )
+
+
+def test_it_asks_the_real_provider_once(tmp_path: Path, start_server: StartServer) -> None:
+    server = start_server(default="ok")
+    done = run_doctor(tmp_path, ANTHROPIC_BASE_URL=server.url, ANTHROPIC_API_KEY=SECRET)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "answers, and takes the key and the model" in done.stdout
+    assert SECRET not in done.stdout + done.stderr
+
+
+def test_a_wrong_key_fails_with_what_to_do(tmp_path: Path, start_server: StartServer) -> None:
+    server = start_server(default="ok", keys=["another"], strict=False)
+    done = run_doctor(tmp_path, ANTHROPIC_BASE_URL=server.url, ANTHROPIC_API_KEY=SECRET)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("!!"))
+    assert line.split()[1] == "server"
+    assert SECRET not in done.stdout + done.stderr
+
+
+def test_it_can_be_read_where_the_terminal_has_no_unicode(tmp_path: Path) -> None:
+    done = run_doctor(tmp_path, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "UTF-8" in done.stdout
 
 
 @asynccontextmanager
