@@ -42,11 +42,9 @@ class BlockRules:
     verify_thinking: bool = True
 
 
-def check(block: object, role: str, where: str, rules: BlockRules) -> None:
+def check(block: Json, role: str, where: str, rules: BlockRules) -> None:
     """Check one block of a message; Raises: ApiError."""
-    if not isinstance(block, dict):
-        raise malformed(f"{where}: Input should be an object")
-    kind = block.get("type")
+    kind = block["type"]
     allowed: tuple[str, ...] = IN_USER if role == "user" else IN_ASSISTANT
     if role == "system":
         allowed = ("text",)
@@ -105,7 +103,7 @@ def _check_image(block: Json, where: str, rules: BlockRules) -> None:
     source = block["source"]
     if not rules.takes_images:
         raise malformed(f"{where}: image input is not supported on this model")
-    if not isinstance(source, dict) or source.get("type") not in {"base64", "url", "file"}:
+    if not isinstance(source, dict) or source.get("type") not in ("base64", "url", "file"):
         raise malformed(f"{where}.source: Input should be a valid dictionary")
     if source["type"] == "base64":
         _check_picture(block, source, where, rules)

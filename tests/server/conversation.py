@@ -29,7 +29,6 @@ MUST_START = (
 def check(body: Json, model: Model, ledger: Ledger, verify_thinking: bool = True) -> None:
     """Check the messages of a request; Raises: ApiError."""
     messages = body["messages"]
-    _check_list(messages)
     _check_roles(messages, model)
     n_images = _n_images(messages)
     if n_images > blocks.MAX_IMAGES:
@@ -44,27 +43,10 @@ def check(body: Json, model: Model, ledger: Ledger, verify_thinking: bool = True
     _check_last(talk, ledger)
 
 
-def _check_list(messages: object) -> None:
-    if not isinstance(messages, list):
-        raise malformed("messages: Input should be a valid list")
-    if not messages:
-        raise malformed("messages: at least one message is required")
-    for at, message in enumerate(messages):
-        if not isinstance(message, dict):
-            raise malformed(f"messages.{at}: Input should be an object")
-        for name in ("role", "content"):
-            if name not in message:
-                raise malformed(f"messages.{at}.{name}: Field required")
-        for name in sorted(message.keys() - {"role", "content"}):
-            raise malformed(f"messages.{at}.{name}: Extra inputs are not permitted")
-
-
 def _check_roles(messages: list[Json], model: Model) -> None:
     before = ""
     for at, message in enumerate(messages):
         role = message["role"]
-        if role not in {"user", "assistant", "system"}:
-            raise malformed(f"messages.{at}.role: Input should be 'user' or 'assistant'")
         if role == "system":
             _check_system(at, before, model)
             continue
@@ -87,8 +69,6 @@ def _check_system(at: int, before: str, model: Model) -> None:
 
 def _check_content(message: Json, at: int, rules: BlockRules) -> None:
     content, where = message["content"], f"messages.{at}"
-    if not isinstance(content, (str, list)):
-        raise malformed(f"{where}.content: Input should be a valid list")
     if not content:
         raise malformed(
             f"{where}: all messages must have non-empty content except for the optional final "
@@ -190,7 +170,7 @@ def _check_latest_thinking(body: Json, model: Model, ledger: Ledger) -> None:
 
 def _is_thought(block: Any) -> bool:
     """Whether a block is thinking of the right shape; wrong shapes are refused elsewhere."""
-    if not isinstance(block, dict) or block.get("type") not in THINKING:
+    if block["type"] not in THINKING:
         return False
     names = ("data",) if block["type"] == "redacted_thinking" else ("thinking", "signature")
     return all(isinstance(block.get(name), str) for name in names)
@@ -198,7 +178,7 @@ def _is_thought(block: Any) -> bool:
 
 def _in_tool_loop(messages: list[Json]) -> bool:
     content = as_blocks(messages[-1]["content"])
-    return any(isinstance(block, dict) and block.get("type") == "tool_result" for block in content)
+    return any(block["type"] == "tool_result" for block in content)
 
 
 def _n_images(messages: list[Json]) -> int:
@@ -208,8 +188,7 @@ def _n_images(messages: list[Json]) -> int:
 def _images_in(content: object) -> int:
     found = 0
     for block in as_blocks(content):
-        if isinstance(block, dict):
-            kind = block.get("type")
-            found += kind in {"image", "document"}
-            found += _images_in(block.get("content")) if kind == "tool_result" else 0
+        kind = block.get("type") if isinstance(block, dict) else None
+        found += kind in ("image", "document")
+        found += _images_in(block.get("content")) if kind == "tool_result" else 0
     return found

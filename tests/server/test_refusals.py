@@ -1,9 +1,15 @@
 """What the test server refuses, and what it must take."""
 
+import contextlib
+import copy
+from typing import Any
+
 import anthropic
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.server import Server
+from tests.server import Server, validate
 from tests.server.client import (
     BASH,
     CALL,
@@ -19,8 +25,11 @@ from tests.server.client import (
     text,
     user,
 )
+from tests.server.errors import ApiError
 from tests.server.jsonish import Json
 from tests.server.ledger import Ledger
+from tests.server.models import table
+from tests.server.units import Sizes, total, units
 
 SCHEMA_WORDS = "tools.0.custom.input_schema"
 LATEST = "cannot be modified. These blocks must remain as they were in the original response"
@@ -287,3 +296,61 @@ async def test_unknown_blocks_come_back_unchanged_or_not_at_all(pair: MakePair) 
     with pytest.raises(anthropic.BadRequestError, match="Input tag 'future'"):
         await both.client.say(user("q"), changed, user("r"))
     await both.client.say(user("q"), first, user("r"))
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 9) | st.sampled_from(["", " ", "a", "user", "text"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "text", "role", "content", "id", "name", "input", "cache_control"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+SOUND: Json = {
+    "model": MODEL,
+    "max_tokens": 100,
+    "system": [text("s", cache_control=MARK)],
+    "tools": [BASH],
+    "tool_choice": {"type": "auto"},
+    "thinking": {"type": "adaptive"},
+    "output_config": {"effort": "low"},
+    "messages": [
+        user("q", png(2, 2)),
+        assistant({"type": "thinking", "thinking": "t", "signature": Ledger().sign("t")}, call("a")),
+        user(result("a"), "more"),
+    ],
+}
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a JSON value, as the keys that lead there."""
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value)
+    inner = [(*path, key) for key, _ in items]
+    deeper = [
+        place for key, item in items if isinstance(item, dict | list) for place in places(item, (*path, key))
+    ]
+    return inner + deeper
+
+
+@settings(max_examples=400)
+@given(data=st.data())
+def test_no_request_breaks_the_server(data: st.DataObject) -> None:
+    body = copy.deepcopy(SOUND)
+    for _ in range(data.draw(st.integers(1, 2))):
+        *path, last = data.draw(st.sampled_from(places(body)))
+        holder: Any = body
+        for key in path:
+            holder = holder[key]
+        holder[last] = data.draw(ANY_JSON)
+    with contextlib.suppress(ApiError):
+        _, model = validate.model_of(body, table())
+        validate.check(body, model, validate.Rules(Ledger()))
+        assert total(units(body, Sizes())) >= 0
+
+
+def test_the_sound_request_is_taken() -> None:
+    validate.check(SOUND, table()[MODEL], validate.Rules(Ledger()))

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from tests.server import conversation
+from tests.server import conversation, shapes
 from tests.server.errors import ApiError, malformed
 from tests.server.jsonish import Json, as_blocks
 from tests.server.ledger import Ledger
@@ -45,6 +45,7 @@ def check(body: Json, model: Model, rules: Rules, counting: bool = False) -> Non
         raise malformed(f"{name}: Extra inputs are not permitted")
     if "messages" not in body:
         raise malformed("messages: Field required")
+    shapes.check(body)
     if not counting:
         _check_max_tokens(body, model)
     _check_lacks(body, rules.lacks)
@@ -54,7 +55,6 @@ def check(body: Json, model: Model, rules: Rules, counting: bool = False) -> Non
     _check_choice(body)
     _check_thinking(body, model)
     _check_sampling(body)
-    _check_kinds(body)
     _check_effort(body, model)
     conversation.check(body, model, rules.ledger, rules.verify_thinking)
 
@@ -100,7 +100,7 @@ def _check_marks(body: Json) -> None:
         control = block["cache_control"]
         if not isinstance(control, dict) or control.get("type") != "ephemeral":
             raise malformed(f"{where}.cache_control: Input should be a valid cache control")
-        if control.get("ttl", "5m") not in {"5m", "1h"}:
+        if control.get("ttl", "5m") not in ("5m", "1h"):
             raise malformed(f"{where}.cache_control.ephemeral.ttl: Input should be '5m' or '1h'")
     if len(found) > MAX_MARKS:
         raise malformed(
@@ -118,9 +118,8 @@ def _marked(body: Json) -> list[tuple[str, Json]]:
     places: list[tuple[str, object]] = [("", body)]
     places += [(f"tools.{at}", tool) for at, tool in enumerate(body.get("tools") or [])]
     places += [(f"system.{at}", item) for at, item in enumerate(as_blocks(body.get("system")))]
-    for at, message in enumerate(body["messages"] if isinstance(body["messages"], list) else []):
-        content = as_blocks(message.get("content")) if isinstance(message, dict) else []
-        places += _with_inner(content, f"messages.{at}")
+    for at, message in enumerate(body["messages"]):
+        places += _with_inner(as_blocks(message["content"]), f"messages.{at}")
     return [
         (where, block)
         for where, block in places
@@ -132,7 +131,7 @@ def _with_inner(content: list[Any], where: str) -> list[tuple[str, object]]:
     places: list[tuple[str, object]] = []
     for at, block in enumerate(content):
         places.append((f"{where}.content.{at}", block))
-        if isinstance(block, dict) and isinstance(block.get("content"), list):
+        if isinstance(block.get("content"), list):
             inner = enumerate(block["content"])
             places += [(f"{where}.content.{at}.content.{n}", item) for n, item in inner]
     return places
@@ -142,10 +141,8 @@ def _check_system(body: Json) -> None:
     system = body.get("system")
     if system is None or (isinstance(system, str) and system.strip()):
         return
-    if not isinstance(system, list):
-        raise malformed("system: Input should be a valid list")
-    for at, block in enumerate(system):
-        if not isinstance(block, dict) or block.get("type") != "text":
+    for at, block in enumerate(as_blocks(system)):
+        if block.get("type") != "text":
             raise malformed(f"system.{at}: Input should be a text block")
         for name in sorted(block.keys() - {"type", "text", "cache_control", "citations"}):
             raise malformed(f"system.{at}.{name}: Extra inputs are not permitted")
@@ -158,8 +155,6 @@ def _check_tools(body: Json) -> None:
     if tools is None:
         _check_no_calls(body)
         return
-    if not isinstance(tools, list):
-        raise malformed("tools: Input should be a valid list")
     for at, tool in enumerate(tools):
         _check_tool(tool, f"tools.{at}.custom")
     names = [tool["name"] for tool in tools]
@@ -168,20 +163,13 @@ def _check_tools(body: Json) -> None:
 
 
 def _check_no_calls(body: Json) -> None:
-    messages = body["messages"] if isinstance(body["messages"], list) else []
-    contents = [as_blocks(item.get("content")) for item in messages if isinstance(item, dict)]
-    kinds = {block.get("type") for content in contents for block in content if _is_object(block)}
+    contents = [as_blocks(message["content"]) for message in body["messages"]]
+    kinds = {block["type"] for content in contents for block in content}
     if kinds & {"tool_use", "tool_result"}:
         raise malformed("Requests which include `tool_use` or `tool_result` blocks must define tools")
 
 
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
-
-
-def _check_tool(tool: object, where: str) -> None:
-    if not isinstance(tool, dict):
-        raise malformed(f"{where}: Input should be an object")
+def _check_tool(tool: Json, where: str) -> None:
     if tool.get("type", "custom") != "custom":
         raise malformed(f"{where}.type: this server has no tools of its own")
     for name in ("name", "input_schema"):
@@ -217,7 +205,7 @@ def _check_choice(body: Json) -> None:
     choice = body.get("tool_choice")
     if choice is None:
         return
-    kind = choice.get("type") if isinstance(choice, dict) else None
+    kind = choice.get("type")
     if kind not in CHOICES:
         tags = ", ".join(f"'{name}'" for name in CHOICES)
         raise malformed(
@@ -230,7 +218,7 @@ def _check_choice(body: Json) -> None:
     if kind == "tool" and choice.get("name") not in [tool.get("name") for tool in tools]:
         raise malformed(f"Tool '{choice.get('name')}' not found in provided tools")
     mode = (body.get("thinking") or {}).get("type", "disabled")
-    if kind in {"any", "tool"} and mode != "disabled":
+    if kind in ("any", "tool") and mode != "disabled":
         raise malformed("Thinking may not be enabled when tool_choice forces tool use.")
 
 
@@ -238,8 +226,8 @@ def _check_thinking(body: Json, model: Model) -> None:
     thinking = body.get("thinking")
     if thinking is None:
         return
-    kind = thinking.get("type") if isinstance(thinking, dict) else None
-    if kind not in {"enabled", "adaptive", "disabled", "between_tools"}:
+    kind = thinking.get("type")
+    if kind not in ("enabled", "adaptive", "disabled", "between_tools"):
         raise malformed(
             f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected "
             "tags: 'adaptive', 'disabled', 'enabled'"
@@ -280,13 +268,6 @@ def _check_sampling(body: Json) -> None:
     for stop in body.get("stop_sequences") or []:
         if not str(stop).strip():
             raise malformed("stop_sequences: each stop sequence must contain non-whitespace")
-
-
-def _check_kinds(body: Json) -> None:
-    if not isinstance(body.get("stream", False), bool):
-        raise malformed("stream: Input should be a valid boolean")
-    if not isinstance(body.get("metadata", {}), dict):
-        raise malformed("metadata: Input should be a valid dictionary")
 
 
 def _check_effort(body: Json, model: Model) -> None:
