@@ -19,18 +19,24 @@ class Emit(Protocol):
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """US dollars per million tokens; all zero where unknown or free."""
+    """US dollars per million tokens; all zero where unknown or free.
+
+    A request whose prompt is over `above_tokens` (0: no such step) costs `above_factor` times as much.
+    """
 
     input: float = 0.0
     output: float = 0.0
     cache_read: float = 0.0
     cache_write: float = 0.0
     cache_write_1h: float = 0.0
+    above_tokens: int = 0
+    above_factor: float = 1.0
 
     def cost(self, usage: Usage) -> float:
         """Return what a call costs, in dollars."""
         short_writes = usage.cache_write - usage.cache_write_1h
-        return (
+        is_above = 0 < self.above_tokens < usage.prompt
+        return (self.above_factor if is_above else 1.0) * (
             usage.uncached * self.input
             + usage.cache_read * self.cache_read
             + short_writes * self.cache_write
@@ -85,8 +91,9 @@ class Request(msgspec.Struct, kw_only=True):
     `messages` is the view, system items inside it; items before the first message are the system
     prompt. `protect` names the tools whose results no micro batch clears: the boundary mark stands
     before the oldest uncleared result of another tool that is longer than `min_chars`. `max_tokens` 0
-    lets the provider choose the model's largest. `model` empty is the provider's present one. `is_paused`: the view ends in a reply
-    whose stop reason was `pause_turn` (the provider knows by itself those it gave).
+    lets the provider choose the model's largest. `model` empty is the provider's present one.
+    `is_paused`: the view ends in a reply whose stop reason was `pause_turn` (the provider knows by
+    itself those it gave).
     """
 
     messages: Sequence[Message]

@@ -62,7 +62,9 @@ def marked(body: dict[str, Any]) -> list[str]:
     return heads + places
 
 
-TEXTS = st.sampled_from(["go", "a line\nand more", " ", "", "读文件", "\ud800 half", "</system-message>", "x" * 200])
+TEXTS = st.sampled_from(
+    ["go", "a line\nand more", " ", "", "读文件", "\ud800 half", "</system-message>", "x" * 200]
+)
 THOUGHTS = st.sampled_from([thought(), thought(signature=""), {"type": "redacted_thinking", "data": "abc"}])
 
 
@@ -103,7 +105,9 @@ def test_what_is_built_is_what_the_api_takes(view: list[Message]) -> None:
 @given(views())
 @settings(max_examples=100, deadline=None)
 def test_a_longer_view_begins_with_the_shorter_one(view: list[Message]) -> None:
-    ends = [i for i, (a, b) in enumerate(pairwise(view), 1) if a["role"] == "user" and b["role"] == "assistant"]
+    ends = [
+        i for i, (a, b) in enumerate(pairwise(view), 1) if a["role"] == "user" and b["role"] == "assistant"
+    ]
     built = [build(Request(messages=view[:end], tools=[TOOL]), CLAUDE) for end in [*ends, len(view)]]
     watch = PrefixWatch()
     assert [watch.check(one) for one in built] == [""] * len(built)
@@ -117,13 +121,15 @@ def test_marks_change_nothing_else_and_the_log_gives_the_request_again(view: lis
     request = Request(messages=view, tools=[TOOL])
     built = build(request, CLAUDE, Thinking(effort="low"))
     assert build(request, CLAUDE, Thinking(effort="low")).body == built.body
-    uncached = build(request, models.look_up("claude-sonnet-5-5", said={"cache_life_s": 0}), Thinking(effort="low"))
+    uncached = build(
+        request, models.look_up("claude-sonnet-5-5", said={"cache_life_s": 0}), Thinking(effort="low")
+    )
     assert not uncached.marks
     assert unmarked(json.loads(built.body)) == json.loads(uncached.body)
     again = rebuild(view, [TOOL], built.sent)
     assert again.is_exact
     assert again.body == built.body
-    assert not rebuild(view[:-1] + [user("other")], [TOOL], built.sent).is_exact
+    assert not rebuild([*view[:-1], user("other")], [TOOL], built.sent).is_exact
 
 
 def unmarked(value: Any) -> Any:
@@ -176,7 +182,12 @@ def test_a_reply_that_says_nothing_is_left_out(empty: Message) -> None:
 
 
 def test_blank_text_is_never_sent() -> None:
-    view = [user("a"), said(text_block(""), call("1")), results(answer(call("1"), [text_block(" ")])), user("")]
+    view = [
+        user("a"),
+        said(text_block(""), call("1")),
+        results(answer(call("1"), [text_block(" ")])),
+        user(""),
+    ]
     messages = body_of(view)["messages"]
     assert [block["type"] for block in messages[1]["content"]] == ["tool_use"]
     assert messages[2]["content"] == [
@@ -188,13 +199,17 @@ def test_thinking_goes_back_byte_for_byte_or_not_at_all() -> None:
     odd = {"type": "thinking", "thinking": "", "signature": "s+/=", "other": [1, 2.5, None, {"b": 1, "a": 2}]}
     view = [user("a"), said(odd, text_block("b")), user("c")]
     built = build(Request(messages=view), CLAUDE)
-    assert b'{"type":"thinking","thinking":"","signature":"s+/=","other":[1,2.5,null,{"b":1,"a":2}]}' in built.body
+    assert (
+        b'{"type":"thinking","thinking":"","signature":"s+/=","other":[1,2.5,null,{"b":1,"a":2}]}'
+        in built.body
+    )
     unsigned = [user("a"), said(thought(signature=""), text_block("b")), user("c")]
     assert b"hm" not in build(Request(messages=unsigned), CLAUDE).body
     other = models.look_up("kimi-k3", said={"thinking": "adaptive"})
     assert b"hm" in build(Request(messages=unsigned), other).body
     assert b"hm" not in build(Request(messages=view), models.look_up("test-plain")).body
-    refused = build(Request(messages=[*view, said(thought("new"), text_block("d")), user("e")]), CLAUDE, n_without_thinking=2)
+    more = [*view, said(thought("new"), text_block("d")), user("e")]
+    refused = build(Request(messages=more), CLAUDE, n_without_thinking=2)
     assert b"s+/=" not in refused.body
     assert b"new" in refused.body
 
@@ -244,7 +259,11 @@ def test_the_boundary_stands_still_while_the_view_grows() -> None:
 
 def test_results_that_are_never_cleared_are_no_boundary() -> None:
     view = [*long_view(2, "short"), *long_view(2)[2:]]
-    view[2:6] = [said(call("a", "load_skill")), results(answer(call("a", "load_skill"), "s" * 500)), *view[2:4]]
+    view[2:6] = [
+        said(call("a", "load_skill")),
+        results(answer(call("a", "load_skill"), "s" * 500)),
+        *view[2:4],
+    ]
     assert marked(body_of(view, protect=["load_skill"], min_chars=100)) == ["system", "5.0", "8.0"]
     assert marked(body_of(view, protect=["load_skill"])) == ["system", "3.0", "8.0"]
 
@@ -260,7 +279,13 @@ def test_marks_never_stand_on_thinking() -> None:
 
 def test_a_wide_turn_marks_the_previous_tail() -> None:
     calls = [call(str(n)) for n in range(15)]
-    view = [*long_view(2), said(text_block("c")), user("wide"), said(*calls), results(*(answer(c, "o") for c in calls))]
+    view = [
+        *long_view(2),
+        said(text_block("c")),
+        user("wide"),
+        said(*calls),
+        results(*(answer(c, "o") for c in calls)),
+    ]
     assert marked(body_of(view)) == ["system", "1.0", "6.0", "8.14"]
     assert marked(body_of(view[:-2])) == ["system", "1.0", "6.0"]
 
@@ -313,12 +338,18 @@ def test_model_and_thinking_changes_are_found() -> None:
         ("claude-haiku-5-5", Thinking(mode="off"), {"thinking": {"type": "disabled"}}),
         ("claude-opus-4-6", Thinking(mode="off"), {}),
         ("claude-haiku-4-5", Thinking(), {"thinking": {"type": "enabled", "budget_tokens": 3072}}),
-        ("claude-haiku-4-5", Thinking(effort="low"), {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
+        (
+            "claude-haiku-4-5",
+            Thinking(effort="low"),
+            {"thinking": {"type": "enabled", "budget_tokens": 2048}},
+        ),
         ("claude-haiku-4-5", Thinking(mode="off"), {}),
         ("some-model", Thinking(effort="high"), {}),
     ],
 )
-def test_thinking_is_asked_for_in_the_models_form(name: str, config: Thinking, fields: dict[str, Any]) -> None:
+def test_thinking_is_asked_for_in_the_models_form(
+    name: str, config: Thinking, fields: dict[str, Any]
+) -> None:
     built = build(Request(messages=[user("a")], max_tokens=4096), models.look_up(name), config)
     body = json.loads(built.body)
     assert {key: body[key] for key in ("thinking", "output_config") if key in body} == fields
@@ -379,7 +410,10 @@ BAD: dict[str, list[Lowered]] = {
 @pytest.mark.parametrize("reason", BAD)
 def test_what_the_api_refuses_is_not_sent(reason: str) -> None:
     with pytest.raises(InvalidRequest, match=r"messages") as caught:
-        check(BAD[reason], is_paused=reason not in {"the last message", "without a result"} and bool(BAD[reason]))
+        check(
+            BAD[reason],
+            is_paused=reason not in {"the last message", "without a result"} and bool(BAD[reason]),
+        )
     assert reason in str(caught.value) or reason == "without a result"
 
 
@@ -387,11 +421,20 @@ def test_only_a_paused_reply_may_stand_last() -> None:
     view = [user("a"), said(text_block("b"))]
     with pytest.raises(InvalidRequest, match="last message"):
         build(Request(messages=view), CLAUDE)
-    assert json.loads(build(Request(messages=view, is_paused=True), CLAUDE).body)["messages"][-1]["role"] == "assistant"
+    assert (
+        json.loads(build(Request(messages=view, is_paused=True), CLAUDE).body)["messages"][-1]["role"]
+        == "assistant"
+    )
 
 
 def test_lowering_leaves_the_view_as_it_is() -> None:
-    view = [user("a"), said(text_block(" "), call("1")), results(answer(call("1"), "")), system("x"), user("b")]
+    view = [
+        user("a"),
+        said(text_block(" "), call("1")),
+        results(answer(call("1"), "")),
+        system("x"),
+        user("b"),
+    ]
     before = json.dumps(view)
     lower(view, CLAUDE)
     body_of(view)

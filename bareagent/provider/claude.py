@@ -49,8 +49,8 @@ def preload() -> threading.Thread:
 
 
 @functools.cache
-def _failures() -> tuple[type[Exception], ...]:
-    """All that a call can raise: the SDK's errors, the transport's, and those of a garbled stream."""
+def call_failures() -> tuple[type[Exception], ...]:
+    """Return all that a call can raise: the SDK's errors, the transport's, and those of a garbled stream."""
     httpx2 = importlib.import_module("httpx2")
     return (
         sdk().AnthropicError,
@@ -64,6 +64,7 @@ def _failures() -> tuple[type[Exception], ...]:
         TypeError,
         LookupError,
         AttributeError,
+        AssertionError,
         RuntimeError,
     )
 
@@ -239,7 +240,7 @@ class ClaudeProvider:
             async with contextlib.aclosing(self._events(built, assembler)) as events:
                 await self._follow(events, assembler, on_event, model.name)
             return _reply(assembler, built, model, time.monotonic() - began)
-        except _failures() as error:
+        except call_failures() as error:
             ours = failures.explain(error, self._aim(model.name), has_begun=assembler.has_begun)
             if assembler.has_shown:
                 on_event(ReplyDropped(reason=str(ours)))
@@ -300,7 +301,7 @@ class ClaudeProvider:
             ask = client.get if method == "GET" else functools.partial(client.post, content=body)
             response = await ask(path, cast_to=httpx2.Response, options=options)
             value = json.loads(response.content)
-        except _failures() as error:
+        except call_failures() as error:
             raise failures.explain(error, self._aim(self._model.name)) from error
         return value if isinstance(value, dict) else {}
 

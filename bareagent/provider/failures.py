@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from bareagent.errors import (
     BadKey,
@@ -53,6 +54,7 @@ MODEL = re.compile(
     re.IGNORECASE,
 )
 _BUSY = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
+_ADDRESS = frozenset({"InvalidURL", "UnsupportedProtocol", "LocalProtocolError", "TooManyRedirects"})
 _PASSING = frozenset({408, 409, 425, 429, 499})
 
 
@@ -69,7 +71,7 @@ def explain(error: BaseException, aim: Aim, *, has_begun: bool = False) -> Provi
     if "CredentialsError" in kinds or (isinstance(error, TypeError) and "authentication" in str(error)):
         return no_key(aim)
     if "RetryableError" in kinds:
-        return TryLater(_said(str(error), aim), _LATER)
+        return TryLater(_said(str(error) or "the server asks to try again", aim), _LATER)
     chain = list(_chain(error))
     return _of_connection(chain, aim, has_begun=has_begun)
 
@@ -80,9 +82,7 @@ def of_event(event: Mapping[str, Any], aim: Aim) -> ProviderError:
     return of_answer(200, kind, message, {}, aim)
 
 
-def of_answer(
-    status: int, kind: str, message: str, headers: Mapping[str, str], aim: Aim
-) -> ProviderError:
+def of_answer(status: int, kind: str, message: str, headers: Mapping[str, str], aim: Aim) -> ProviderError:
     """Return our error for a refusal: its status, `error.type`, `error.message` and headers."""
     said = _said(message or kind or f"HTTP {status}", aim)
     wish = _retry_after(headers)
@@ -160,7 +160,7 @@ def _of_connection(chain: list[BaseException], aim: Aim, *, has_begun: bool) -> 
         )
     if "ProxyError" in kinds:
         return _lasting(f"The proxy refused: {words}", "Check HTTPS_PROXY and NO_PROXY.")
-    if kinds & {"InvalidURL", "UnsupportedProtocol", "LocalProtocolError", "TooManyRedirects"}:
+    if not urlsplit(aim.base_url).hostname or kinds & _ADDRESS:
         return wrong_address(f"{aim.base_url} cannot be used: {words}")
     if "ReadTimeout" in kinds:
         return CutOff("No byte came from the server for too long (retry.stream_idle_s).", _LATER)

@@ -4,14 +4,13 @@ import json
 import os
 from pathlib import Path
 
-import platformdirs
-
+from bareagent.folders import config_folder
 from bareagent.platform import make_private_folder, open_private
 
 
 def path() -> Path:
     """Return the file's path."""
-    return platformdirs.user_config_path("bareagent", appauthor=False) / "keys.json"
+    return config_folder() / "keys.json"
 
 
 def stored(provider: str) -> str:

@@ -101,9 +101,7 @@ def _results_first(blocks: list[Block], reply: list[Block]) -> list[Block]:
     if not results:
         return blocks
     others = [block for block in blocks if block.get("type") != "tool_result"]
-    order = {
-        block.get("id"): place for place, block in enumerate(reply) if block.get("type") == "tool_use"
-    }
+    order = {block.get("id"): place for place, block in enumerate(reply) if block.get("type") == "tool_use"}
     results.sort(key=lambda block: order.get(block.get("tool_use_id"), len(order)))
     return [*results, *others]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import platformdirs
+from bareagent.folders import cache_folder
 
 FRESH_S = 86_400.0
 
@@ -58,7 +58,7 @@ class ModelCache:
 
 
 def _path() -> Path:
-    return platformdirs.user_cache_path("bareagent", appauthor=False) / "models.json"
+    return cache_folder() / "models.json"
 
 
 def _all() -> dict[str, Any]:

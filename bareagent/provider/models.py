@@ -92,6 +92,8 @@ def _price(fields: Fields) -> Price:
         cache_read=float(fields.get("cache_read", fresh)),
         cache_write=write,
         cache_write_1h=float(fields.get("cache_write_1h", write)),
+        above_tokens=int(fields.get("above_tokens", 0)),
+        above_factor=float(fields.get("above_factor", 1.0)),
     )
 
 
