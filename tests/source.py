@@ -6,21 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "bareagent"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
+Place = Literal["top", "function", "typing"]
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module, as a dotted name; `is_late` where it stands inside a function."""
+    """One imported module, as a dotted name, and where it stands."""
 
     module: str
     line: int
-    is_late: bool
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -54,21 +56,24 @@ def read(path: Path) -> Source:
 
 def imports(source: Source, modules: frozenset[str]) -> Iterator[Import]:
     """Every import of a file; `from a import b` is `a.b` where that is one of `modules`, else `a`."""
-    yield from _imports(source.tree, modules, is_late=False)
+    yield from _imports(source.tree, modules, "top")
 
 
-def _imports(node: ast.AST, modules: frozenset[str], *, is_late: bool) -> Iterator[Import]:
+def _imports(node: ast.AST, modules: frozenset[str], place: Place) -> Iterator[Import]:
     if isinstance(node, ast.Import):
         for alias in node.names:
-            yield Import(alias.name, node.lineno, is_late)
+            yield Import(alias.name, node.lineno, place)
     elif isinstance(node, ast.ImportFrom):
         base = node.module or ""
         for alias in node.names:
             whole = f"{base}.{alias.name}"
-            yield Import(whole if whole in modules else base, node.lineno, is_late)
-    late = is_late or isinstance(node, (*FUNCTION, ast.Lambda))
+            yield Import(whole if whole in modules else base, node.lineno, place)
+    elif isinstance(node, (*FUNCTION, ast.Lambda)):
+        place = "function"
+    elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        place = "typing"
     for child in ast.iter_child_nodes(node):
-        yield from _imports(child, modules, is_late=late)
+        yield from _imports(child, modules, place)
 
 
 def section(heading: str, text: str) -> str:
