@@ -68,7 +68,7 @@ class Backend:
         if "anthropic-version" not in record.headers:
             raise ApiError(400, "anthropic-version: header is required", shape=True)
         if request.size > self.max_body:
-            raise ApiError(413, "Request exceeds the maximum size", shape=True)
+            raise ApiError(413, "Request exceeds the maximum size")
 
     def _check_key(self, headers: dict[str, str]) -> None:
         scheme, _, token = headers.get("authorization", "").partition(" ")

@@ -7,11 +7,12 @@ from typing import Any
 import anthropic
 import httpx2
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.server import MOMENTS
 from tests.server.client import BASH, CALL, MODEL, MakePair, fault, user
+from tests.server.event import encode
 from tests.server.faults import Cut, Fault, Send, plan
 from tests.server.jsonish import Json
 from tests.server.ledger import Ledger
@@ -245,13 +246,15 @@ async def test_a_stall_longer_than_the_clients_patience(pair: MakePair) -> None:
     assert len(seen) == 4
 
 
+STREAM = events(build(step_from(FULL), 1, Ledger(), Sizes()), {"usage": {}}, chunk=7)
+WHOLE = b"".join(encode(event) for event in STREAM)
+
+
+@settings(max_examples=50)
 @given(byte=st.integers(0, 6000), size=st.integers(1, 500))
 def test_a_cut_at_any_byte_sends_exactly_the_bytes_before_it(byte: int, size: int) -> None:
-    said = build(step_from(FULL), 1, Ledger(), Sizes())
-    stream = events(said, {"usage": {}}, chunk=7)
-    whole = b"".join(action.data for action in plan(stream, []) if isinstance(action, Send))
     faults = [Fault(kind="cut", at={"byte": byte}), Fault(kind="drip", bytes=size)]
-    actions = plan(stream, faults)
+    actions = plan(STREAM, faults)
     cut = actions.index(Cut("close"))
     before = b"".join(action.data for action in actions[:cut] if isinstance(action, Send))
-    assert before == whole[:byte]
+    assert before == WHOLE[:byte]

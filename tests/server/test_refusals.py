@@ -336,7 +336,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return inner + deeper
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_no_request_breaks_the_server(data: st.DataObject) -> None:
     body = copy.deepcopy(SOUND)
