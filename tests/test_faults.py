@@ -194,6 +194,26 @@ async def test_a_server_without_tls_is_told() -> None:
     assert "SSL_CERT_FILE" in caught.value.hint
 
 
+async def test_a_key_is_not_carried_to_another_address() -> None:
+    async with Server(["x"]) as elsewhere:
+
+        async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            place = f"location: {elsewhere.url}/v1/messages\r\ncontent-length: 0\r\n"
+            writer.write(f"HTTP/1.1 307 Temporary Redirect\r\n{place}\r\n".encode())
+            writer.close()
+
+        moved = await asyncio.start_server(redirect, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{moved.sockets[0].getsockname()[1]}"
+        env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
+        provider = await provider_for(env, model="claude-haiku-4-5")
+        with pytest.raises(errors.ServerUnreachable, match="307"):
+            await provider.reply(request(), Ear())
+        await provider.aclose()
+        moved.close()
+        assert not elsewhere.all
+
+
 @pytest.mark.parametrize("url", ["ftp://x.test", "nonsense", "http://"])
 async def test_an_address_that_is_none_is_told(url: str) -> None:
     env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}

@@ -65,13 +65,14 @@ def marked(body: dict[str, Any]) -> list[str]:
 TEXTS = st.sampled_from(
     ["go", "a line\nand more", " ", "", "读文件", "\ud800 half", "</system-message>", "x" * 200]
 )
+LINES = TEXTS.filter(str.strip)  # a face sends no blank line
 THOUGHTS = st.sampled_from([thought(), thought(signature=""), {"type": "redacted_thinking", "data": "abc"}])
 
 
 @st.composite
 def turns(draw: st.DrawFn, index: int) -> list[Message]:
     """A user line, then replies with calls and their results, system items strewn between."""
-    messages: list[Message] = [user(draw(TEXTS) or "go")]
+    messages: list[Message] = [user(draw(LINES))]
     for n in range(draw(st.integers(0, 3))):
         calls = [call(f"t{index}.{n}.{k}") for k in range(draw(st.integers(0, 3)))]
         blocks = [*draw(st.lists(THOUGHTS, max_size=2)), *map(text_block, draw(st.lists(TEXTS, max_size=2)))]
@@ -82,7 +83,7 @@ def turns(draw: st.DrawFn, index: int) -> list[Message]:
             messages.append(results(*answers))
             messages += [system(draw(TEXTS)) for _ in range(draw(st.integers(0, 1)))]
         elif draw(st.booleans()):
-            messages.append(user(draw(TEXTS)))
+            messages.append(user(draw(LINES)))
     return messages
 
 

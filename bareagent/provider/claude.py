@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import quote
+from urllib.request import getproxies
 
 import msgspec
 
@@ -392,7 +393,17 @@ def _client(preset: Preset, found: Found, config: Config, aim: failures.Aim) -> 
     auth = _auth(preset, found)
     if not found.key and not preset.is_open:
         raise failures.no_key(aim)
-    return sdk().AsyncAnthropic(base_url=preset.base_url, **auth, **shared)
+    return sdk().AsyncAnthropic(base_url=preset.base_url, http_client=_http(preset.base_url), **auth, **shared)
+
+
+def _http(base_url: str) -> Any:
+    """Return a transport that follows no redirect: it would take the key to another address.
+
+    Reading the system's certificates takes 50 ms, which a server without TLS, on this machine as a
+    rule, has no use for.
+    """
+    is_plain = base_url.startswith("http:") and not getproxies()
+    return sdk().DefaultAsyncHttpxClient(follow_redirects=False, verify=not is_plain)
 
 
 def _auth(preset: Preset, found: Found) -> dict[str, Any]:
