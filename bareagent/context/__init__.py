@@ -83,7 +83,7 @@ def _wishes(state: Working) -> Wishes:
     is_answered = not state.awaits_reply()
     return Wishes(
         forced="overflow" if is_full and not is_answered else None,
-        is_resting=state.is_resting or is_answered,
+        is_resting=state.guard.is_resting or is_answered,
         waits=state.waits,
     )
 

@@ -215,7 +215,7 @@ def _is_too_large(job: Job, size: float) -> bool:
 def _failed(job: Job, reason: str) -> CompactOutcome:
     line = f"Context compaction failed: {reason}. Nothing changed."
     lines = [line]
-    if job.full.trigger in {"auto", "overflow"} and job.state.note_failure():
+    if job.full.trigger in {"auto", "overflow"} and job.state.guard.note_failure():
         lines.append("Automatic compaction rests until your next line: it failed three times.")
     for text in lines:
         job.emit(Said(text=text, level="warning"))
@@ -232,7 +232,7 @@ def _done(job: Job, entry: Compaction) -> CompactOutcome:
         lines = ["Context compaction finished.", f"{sizes} · {name}{where}"]
     else:
         lines = [f"Context compacted: {sizes} ({name})"]
-    if entry.trigger in {"auto", "overflow"} and job.state.note_auto():
+    if entry.trigger in {"auto", "overflow"} and job.state.guard.note_auto(job.book.view.n_turns):
         lines.append("Automatic compaction rests until your next line: three compactions freed too little.")
     for line in lines:
         job.emit(Said(text=line))

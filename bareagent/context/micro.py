@@ -72,14 +72,17 @@ class Micro(msgspec.Struct, kw_only=True):
     due: float = 0.0
 
 
-def candidates(view: Sequence[Sized], config: Compaction, *, is_frugal: bool = True) -> list[Slot]:
+def candidates(
+    view: Sequence[Sized], config: Compaction, ratio: float = 1.0, *, is_frugal: bool = True
+) -> list[Slot]:
     """Return the results that may be cleared, oldest first.
 
     `is_frugal` leaves the newest `keep_tokens` of tool output and results that save little (auto);
-    without it everything older than the newest `keep_recent` messages with results goes.
+    without it everything older than the newest `keep_recent` messages with results goes. `ratio` makes
+    tokens of estimates.
     """
     old = _old_slots(view, config.keep_recent)
-    kept = _kept(view, config.keep_tokens) if is_frugal else set()
+    kept = _kept(view, config.keep_tokens / ratio) if is_frugal else set()
     return [slot for slot in old if _may_go(slot, config, is_frugal) and id(slot.result) not in kept]
 
 
@@ -164,20 +167,20 @@ def decide(
     if config.micro == "off":
         return Micro(batch=Batch())
     is_frugal = config.micro == "auto"
-    batch = weigh(view, candidates(view, config, is_frugal=is_frugal), cache, price, ratio)
+    batch = weigh(view, candidates(view, config, ratio, is_frugal=is_frugal), cache, price, ratio)
     if not batch.slots:
         return Micro(batch=batch)
     due = config.rent * max(batch.cost, 0.0)
-    reason = _reason(config, cache, due)
+    reason = _reason(config, cache, due, batch.saving)
     rent = 0.0 if reason else cache.rent + batch.saving
     return Micro(batch=batch, reason=reason, rent=rent, due=due)
 
 
-def _reason(config: Compaction, cache: Cache, due: float) -> Reason | None:
+def _reason(config: Compaction, cache: Cache, due: float, saving: float) -> Reason | None:
     if config.micro == "eager":
         return "eager"
     if not cache.exists:
         return "no cache"
     if cache.is_cold:
         return "cold"
-    return "rent" if cache.rent >= due else None
+    return "rent" if cache.rent + saving >= due else None

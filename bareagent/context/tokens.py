@@ -5,6 +5,7 @@ No tokenizer is needed. What a message or a view weighs is put together in `meas
 
 import json
 import re
+import string
 from typing import Any
 
 _CJK = re.compile(
@@ -70,34 +71,51 @@ def fast_tokens(text: str) -> float:
     Counts byte classes and a few neighbours; fitted to o200k over real transcripts of coding agents.
     """
     data = text.encode("utf-8", "surrogatepass")
-    classes = data.translate(_CLASSES)
-    count = classes.count
-    return max(1.0, _BASE + len(data) * _PER_BYTE + sum(count(key) * weight for key, weight in _WEIGHTS))
+    total = _BASE + len(data) * _PER_BYTE
+    for table, weights in _SCALES if text.isascii() else _WIDE_SCALES:
+        count = data.translate(table).count
+        for key, weight in weights:
+            total += count(key) * weight
+    return max(1.0, total)
 
 
-def _class_of(byte: int) -> str:
-    if byte >= 0x80:
-        return _high_class_of(byte)
-    char = chr(byte)
-    if char.isalpha():
-        return "a" if char.islower() else "A"
-    if char.isdigit():
-        return "0"
-    named = {" ": " ", "\n": "n", "\r": "n", "\t": "t"}
-    return named.get(char, "q" if char in "\"'`" else "_" if char in "_-/." else "p")
+def _table(**classes: str) -> bytes:
+    """Map each ASCII character listed under a class to that class's letter, all others to `p`."""
+    table = bytearray(b"p" * 256)
+    for name, members in classes.items():
+        for member in members:
+            table[ord(member)] = ord(name)
+    return bytes(table)
 
 
-def _high_class_of(byte: int) -> str:
-    for limit, name in ((0xC0, "h"), (0xE0, "c"), (0xE2, "j"), (0xE3, "e"), (0xEA, "k"), (0xF0, "j")):
-        if byte < limit:
-            return name
-    return "f"
+def _with_high(table: bytes, ranges: tuple[tuple[int, str], ...]) -> bytes:
+    """Map each byte from 0x80 on to the letter of the first range whose limit is above it."""
+    high = (next(name for limit, name in ranges if byte < limit) for byte in range(0x80, 0x100))
+    return table[:0x80] + "".join(high).encode()
 
 
-_CLASSES = bytes(ord(_class_of(byte)) for byte in range(256))
-_BASE = 0.48
-_PER_BYTE = 0.25
-_WEIGHTS: tuple[tuple[bytes, float], ...] = ()
+_LOWER, _UPPER, _DIGITS = string.ascii_lowercase, string.ascii_uppercase, string.digits
+_LEADS = ((0xC0, "h"), (0xE0, "c"), (0xE2, "j"), (0xE3, "e"), (0xEA, "k"), (0xF0, "j"), (0x100, "f"))
+"""UTF-8: continuations, then what begins two bytes, three (general signs `e`, CJK `k`), four."""
+_SIGNS = _with_high(
+    _table(a=_LOWER, A=_UPPER, d=_DIGITS, s=" ", t="\t", n="\n\r", q="\"'`", _="_-/."), _LEADS
+)
+_CASES = _with_high(_table(a=_LOWER, A=_UPPER, d=_DIGITS), ((0x100, "p"),))
+_WORDS = _with_high(_table(a=_LOWER + _UPPER, d=_DIGITS, s=" ", n="\n\r\t"), ((0x100, "h"),))
+
+_BASE = 0.85
+_PER_BYTE = 0.0458
+_Scales = tuple[tuple[bytes, tuple[tuple[bytes, float], ...]], ...]
+_SCALES: _Scales = (
+    (_SIGNS, ((b"A", 0.0956), (b"p", 0.4731), (b"q", 0.3052), (b"_", 0.6047), (b"pp", -0.4278), (b"ns", 1.3477))),
+    (_CASES, ((b"pa", 0.7689), (b"pA", 0.7092), (b"pd", 2.0119), (b"aA", 0.6579))),
+    (
+        _WORDS,
+        ((b"ps", 0.4657), (b"pd", -0.5926), (b"na", 1.2154), (b"np", 0.998), (b"da", 1.2476), (b"ad", 0.9043)),
+    ),
+)
+_WIDE: tuple[tuple[bytes, float], ...] = ((b"c", 0.45), (b"e", 0.0427), (b"k", 0.66), (b"j", 0.66), (b"f", 1.4657))
+_WIDE_SCALES: _Scales = ((_SIGNS, _SCALES[0][1] + _WIDE), *_SCALES[1:])
 
 _DECAY = 0.97
 _START = 3000.0

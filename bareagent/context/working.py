@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from bareagent.config import Config
+from bareagent.context.guard import Guard
 from bareagent.context.measure import Measured, Measurer
 from bareagent.context.micro import Cache
 from bareagent.context.reminder import Todos, is_reminder
@@ -35,8 +36,6 @@ from bareagent.messages import Message, text_of
 from bareagent.seams import Emit, Heard, ModelInfo, Provider, Tool
 
 SLOT = "context"
-_TURNS_BETWEEN = 5
-_TOO_OFTEN = 3
 _UNCACHED_REPLIES = 3
 """Replies in a row without a cache field after which the provider counts as having no cache."""
 
@@ -93,9 +92,7 @@ class Working:
         self.has_cache_fields = False
         self.last_stop = ""
         self.waits = False
-        self.autos: list[int] = []
-        self.failures = 0
-        self.is_resting = False
+        self.guard = Guard()
         self.said: set[str] = set()
         self._billed: tuple[int, int] | None = None
         self._fixed: tuple[Prompt | None, int, float] | None = None
@@ -139,9 +136,8 @@ class Working:
 
     def _hear_message(self, entry: MessageEntry) -> None:
         if entry.message["role"] != "assistant":
-            if entry.kind == "line" and self.is_resting:
-                self.is_resting, self.failures = False, 0
-                self.autos.clear()
+            if entry.kind == "line":
+                self.guard.wake()
             return
         self.last_stop = entry.stop_reason or ""
         self.last_call_at = self.clock()
@@ -234,22 +230,6 @@ class Working:
             found = (m for m in reversed(view.messages) if m["role"] != "assistant" and is_reminder(m))
             newest = text_of(next(found, None))
         return Todos(items=view.todo, rounds=view.rounds_since_todo, newest=newest)
-
-    def note_auto(self) -> bool:
-        """Count an automatic compaction; return whether it was one too many in too few turns."""
-        now = self.book.view.n_turns
-        if self.autos and now - self.autos[-1] >= _TURNS_BETWEEN:
-            self.autos.clear()
-        self.autos.append(now)
-        self.failures = 0
-        self.is_resting = len(self.autos) >= _TOO_OFTEN
-        return self.is_resting
-
-    def note_failure(self) -> bool:
-        """Count a failed automatic compaction; return whether it was one too many."""
-        self.failures += 1
-        self.is_resting = self.failures >= _TOO_OFTEN
-        return self.is_resting
 
     def says_once(self, key: str) -> bool:
         """Tell whether something is to be said: only the first time."""
