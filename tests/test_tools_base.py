@@ -1,5 +1,6 @@
 """What all tools share: schemas, checked arguments, paths, the cap on results."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -78,10 +79,8 @@ def test_bad_arguments_are_named_with_what_is_expected(name: str, raw: object, w
 @given(st.dictionaries(st.text(max_size=12), st.recursive(st.none() | st.integers() | st.text(), st.lists)))
 def test_no_arguments_at_all_break_the_border(raw: dict[str, object]) -> None:
     for tool in TOOLS.values():
-        try:
-            decode(tool, raw)
-        except BadArguments as error:
-            assert tool.name in str(error)
+        with contextlib.suppress(BadArguments):
+            assert isinstance(decode(tool, raw), tool.params)
 
 
 @given(st.text(alphabet="ab\n", max_size=3000), st.integers(600, 1500), st.booleans())

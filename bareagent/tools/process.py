@@ -19,6 +19,8 @@ from bareagent.tools.capture import Capture
 
 CALL_VARIABLE = "BAREAGENT_CALL"
 READ_BYTES = 1 << 16
+SMALL_BYTES = 1 << 14
+PAUSE_S = 0.002
 SETTLE_POLLS = 5
 GRACE_S = 0.3
 KILL_WAIT_S = 0.5
@@ -207,7 +209,19 @@ class Process:
         """Read the pipe whenever there is something to read."""
         self._pipe = pipe
         os.set_blocking(pipe, False)
-        asyncio.get_running_loop().add_reader(pipe, self._read)
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._pipe >= 0:
+            asyncio.get_running_loop().add_reader(self._pipe, self._take)
+
+    def _take(self) -> None:
+        # Many small writes are worth a short pause: the writer goes on meanwhile, we wake less often.
+        before = self.capture.total
+        if self._read() and self.capture.total - before < SMALL_BYTES:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._pipe)
+            loop.call_later(PAUSE_S, self._listen)
 
     def _read(self) -> bool:
         try:
