@@ -10,6 +10,8 @@ from bareagent.seams import Need
 from bareagent.tools.permissions import Verdict, judge_in, places_of
 from bareagent.tools.rules import Rules
 
+MODES = ("plan", "default", "auto")
+
 
 class World:
     """A home with keys, a workspace with links out of it, and a session of its own."""
@@ -81,15 +83,17 @@ SENSITIVE = [
 
 
 @pytest.mark.parametrize("path", READS_OUT)
-@pytest.mark.parametrize("mode", ["plan", "default", "auto"])
-def test_no_read_leaves_the_workspace_silently(world: World, path: str, mode: str) -> None:
-    assert world.judge(Need(kind="read", target=path), tool="read_file", mode=mode).decision != "allow"
+def test_no_read_leaves_the_workspace_silently(world: World, path: str) -> None:
+    for mode in MODES:
+        verdict = world.judge(Need(kind="read", target=path), tool="read_file", mode=mode)
+        assert verdict.decision != "allow", mode
 
 
 @pytest.mark.parametrize("path", WRITES_OUT)
-@pytest.mark.parametrize("mode", ["plan", "default", "auto"])
-def test_no_write_leaves_the_workspace_silently(world: World, path: str, mode: str) -> None:
-    assert world.judge(Need(kind="write", target=path), tool="write_file", mode=mode).decision != "allow"
+def test_no_write_leaves_the_workspace_silently(world: World, path: str) -> None:
+    for mode in MODES:
+        verdict = world.judge(Need(kind="write", target=path), tool="write_file", mode=mode)
+        assert verdict.decision != "allow", mode
 
 
 @pytest.mark.parametrize("path", SENSITIVE)
@@ -118,7 +122,8 @@ READING_COMMANDS = [
     "mkdir ../x", "touch dangling", "mkdir -p folder/x", "echo hi > .git/hooks/pre-commit", "echo x > .env",
     "xargs cat < README.md", "find . -exec cat {} +", "find .. -exec grep -l x {} \\;", "ps eww", "env", "printenv",
     "cat /dev/tcp/example.com/80", "echo x > /dev/tcp/127.0.0.1/80", "date -f ../.bashrc", "file -f ../.bashrc",
-    "awk 'BEGIN{ARGV[1]=\"../.bashrc\";ARGC=2}{print}' README.md", "jq -n 'env'", "jq -n '$ENV.HOME'", "uniq README.md ../x",
+    "awk 'BEGIN{ARGV[1]=\"../.bashrc\";ARGC=2}{print}' README.md", "jq -n 'env'", "jq -n '$ENV.HOME'",
+    "uniq README.md ../x",
     "xxd -r README.md ../x", "sed -n 'r ../.bashrc' README.md", "sed -n 'w ../x' README.md",
     "sed '1e id' README.md", "cat -- ../.bashrc", "cat ./src/../../.bashrc", "ls -la relative", "strings @../x",
     "tree -o ../x", "od -c ../.bashrc", "du -a ~", "stat ~/.ssh/id_rsa", "readlink -f link",
@@ -126,9 +131,9 @@ READING_COMMANDS = [
 
 
 @pytest.mark.parametrize("text", READING_COMMANDS)
-@pytest.mark.parametrize("mode", ["plan", "default", "auto"])
-def test_no_command_reads_or_writes_outside_silently(world: World, text: str, mode: str) -> None:
-    assert world.command(text, mode=mode).decision != "allow"
+def test_no_command_reads_or_writes_outside_silently(world: World, text: str) -> None:
+    for mode in MODES:
+        assert world.command(text, mode=mode).decision != "allow", mode
 
 
 AROUND_A_RULE = [
@@ -175,7 +180,7 @@ def test_nothing_slips_past_an_allow_rule(world: World, text: str) -> None:
     rules = Rules.of(
         allow=["bash(git status:*)", "bash(find:*)", "bash(python:*)", "bash(node:*)", "bash(xargs:*)"]
     )
-    for mode in ("plan", "default", "auto"):
+    for mode in MODES:
         assert world.command(text, mode=mode, rules=rules).decision != "allow", mode
 
 
@@ -191,10 +196,10 @@ DENIED = [
 
 
 @pytest.mark.parametrize("text", DENIED)
-@pytest.mark.parametrize("mode", ["plan", "default", "auto", "bypass"])
-def test_a_denied_command_is_denied_in_every_dress(world: World, text: str, mode: str) -> None:
+def test_a_denied_command_is_denied_in_every_dress(world: World, text: str) -> None:
     rules = Rules.of(allow=["bash"], deny=["bash(rm:*)", "bash(git push:*)"])
-    assert world.command(text, mode=mode, rules=rules).decision == "deny"
+    for mode in (*MODES, "bypass"):
+        assert world.command(text, mode=mode, rules=rules).decision == "deny", mode
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
                 return False
 
 
+@cache
 def parse_rule(text: str) -> Rule:
     """Read one rule. Raises: ConfigError with what is wrong and how a rule looks."""
     match = _SHAPE.fullmatch(text)
@@ -198,7 +199,7 @@ def _fits_path(rule: Rule, path: Path, places: Places, *, in_any_case: bool) -> 
     if relative == ".":
         return pattern in {"**", "/**"}
     # `src/**` means the folder itself too: listing it is not outside the rule.
-    patterns = [pattern, pattern[:-3]] if pattern.endswith("/**") and len(pattern) > 3 else [pattern]
+    patterns = [pattern, f"/{pattern[:-3].lstrip('/')}"] if pattern.endswith("/**") and len(pattern) > 3 else [pattern]
     return any(_spec(each).match_file(relative) for each in patterns)
 
 

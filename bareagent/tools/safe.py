@@ -216,16 +216,13 @@ def _is_systems_own(name: str, places: Places) -> bool:
     """A program of this name inside the workspace could be anything."""
     if name in _BUILTINS:
         return True
+    if any(not part.startswith("/") for part in places.search_path.split(":")):
+        return False
     found = shutil.which(name, path=places.search_path)
-    entry = Path(found) if found else None
-    if entry is None:
-        return not any(not part or not part.startswith("/") for part in places.search_path.split(":"))
-    target = real(entry)
-    return (
-        entry.is_absolute()
-        and target is not None
-        and not any(is_inside(path, places.root) for path in (entry, target))
-    )
+    target = real(found) if found else None
+    if found is None or target is None:
+        return found is None
+    return not any(is_inside(path, places.root) for path in (Path(found), target))
 
 
 def _known(name: str, args: Sequence[Word], folders: Sequence[Path]) -> list[str] | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 MAX_CHARS = 20_000
+_MAX_COMMANDS = 200
 _MAX_DEPTH = 60
 
 _CONTAINERS = frozenset(
@@ -142,17 +143,21 @@ class _Reader:
             self.script.faults.append(reason)
         self.script.is_opaque = self.script.is_opaque or is_opaque
 
-    def statement(self, node: "Node", depth: int, *, is_repeated: bool) -> None:
-        """Walk a statement and all below it."""
+    def _is_too_deep(self, depth: int) -> bool:
         if depth > _MAX_DEPTH:
             self.fault("it is nested too deeply", is_opaque=True)
-            return
+        return depth > _MAX_DEPTH
+
+    def statement(self, node: "Node", depth: int, *, is_repeated: bool) -> None:
+        """Walk a statement and all below it."""
         self._check_gaps(node)
         is_repeated = is_repeated or node.type in _LOOPS
         for child in node.children:
             self._child(child, depth + 1, is_repeated=is_repeated)
 
     def _child(self, node: "Node", depth: int, *, is_repeated: bool) -> None:
+        if self._is_too_deep(depth):
+            return
         match node.type:
             case "command":
                 self._command(node, depth, is_repeated=is_repeated)
@@ -217,12 +222,14 @@ class _Reader:
                 self._child(child, depth, is_repeated=is_repeated)
         if words and not (words[0].is_fixed and not words[0].has_glob):
             self.fault("its command word is only known when it runs", is_opaque=True)
+        if len(self.script.simples) >= _MAX_COMMANDS:
+            self.fault("it holds too many commands", is_opaque=True)
+            return
         self.script.simples.append(Simple(words=tuple(words), is_repeated=is_repeated))
 
     def _below(self, node: "Node", depth: int) -> None:
         """Find the commands inside a word or an assignment."""
-        if depth > _MAX_DEPTH:
-            self.fault("it is nested too deeply", is_opaque=True)
+        if self._is_too_deep(depth):
             return
         for child in node.children:
             if child.type in _WORDS:
@@ -233,6 +240,8 @@ class _Reader:
     def word(self, node: "Node", depth: int) -> Word:
         """Return a word's value; commands inside it are walked too."""
         raw = _text(node)
+        if self._is_too_deep(depth):
+            return Word(raw=raw, is_fixed=False)
         if "\\\n" in raw and node.type != "raw_string":
             self.fault("it breaks a line inside a word", is_opaque=True)
         match node.type:
