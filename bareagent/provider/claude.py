@@ -84,6 +84,7 @@ class ClaudeProvider:
         self._model = model
         self._config = config
         self._client: Any = None
+        self._http: Any = None
         self._client_lock = asyncio.Lock()
         self._cache = ModelCache(preset.base_url or preset.kind)
         self._watch = PrefixWatch()
@@ -193,6 +194,11 @@ class ClaudeProvider:
         if client is not None:
             await client.close()
 
+    def connect_by(self, http_client: Any) -> None:
+        """Send through an `httpx2.AsyncClient` of the caller's own, from the next call on."""
+        self._http = http_client
+        self._client = None
+
     def forget_prefix(self) -> None:
         """Begin another conversation: its first request has none before it."""
         self._watch.forget()
@@ -290,8 +296,22 @@ class ClaudeProvider:
         async with self._client_lock:
             if self._client is None:
                 await asyncio.to_thread(sdk)
-                self._client = _client(self._preset, self._found, self._config, self._aim(self._model.name))
+                self._client = self._opened()
             return self._client
+
+    def _opened(self) -> Any:
+        httpx2 = importlib.import_module("httpx2")
+        preset, found = self._preset, self._found
+        idle_s = self._config.retry.stream_idle_s
+        shared = {"max_retries": 0, "timeout": httpx2.Timeout(idle_s, connect=CONNECT_TIMEOUT_S)}
+        if preset.kind in PREPARED_BY_SDK:
+            return _platform_client(preset, shared)
+        if not found.key and not preset.is_open:
+            raise failures.no_key(self._aim(self._model.name))
+        transport = self._http or _transport(preset.base_url)
+        return sdk().AsyncAnthropic(
+            base_url=preset.base_url, http_client=transport, **_auth(preset, found), **shared
+        )
 
     async def _json(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         """Ask for one JSON object. Raises: ProviderError; nothing is tried twice."""
@@ -382,21 +402,7 @@ def _reply(assembler: Assembler, built: Built, model: ModelInfo, duration_s: flo
     )
 
 
-def _client(preset: Preset, found: Found, config: Config, aim: failures.Aim) -> Any:
-    httpx2 = importlib.import_module("httpx2")
-    shared: dict[str, Any] = {
-        "max_retries": 0,
-        "timeout": httpx2.Timeout(config.retry.stream_idle_s, connect=CONNECT_TIMEOUT_S),
-    }
-    if preset.kind in PREPARED_BY_SDK:
-        return _platform_client(preset, shared)
-    auth = _auth(preset, found)
-    if not found.key and not preset.is_open:
-        raise failures.no_key(aim)
-    return sdk().AsyncAnthropic(base_url=preset.base_url, http_client=_http(preset.base_url), **auth, **shared)
-
-
-def _http(base_url: str) -> Any:
+def _transport(base_url: str) -> Any:
     """Return a transport that follows no redirect: it would take the key to another address.
 
     Reading the system's certificates takes 50 ms, which a server without TLS, on this machine as a

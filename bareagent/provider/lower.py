@@ -4,7 +4,7 @@ Pure and deterministic: the same view gives the same blocks, and a longer view b
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +15,7 @@ OPEN_TAG = "<system-message>"
 CLOSE_TAG = "</system-message>"
 THINKING = frozenset({"thinking", "redacted_thinking"})
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
-_NAMES = {"tool_use": ("id", "name"), "tool_result": ("tool_use_id",)}
+_PAIRED = frozenset({"tool_use", "tool_result"})
 
 
 class Lowered(NamedTuple):
@@ -39,11 +39,14 @@ def lower(messages: Sequence[Message], model: ModelInfo, n_without_thinking: int
     model's, or from before an edit of the history).
     """
     n_head = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
-    head = [_plain(block) for message in messages[:n_head] for block in _said(blocks_of(message))]
+    rules = _Rules(is_claude(model), model.capabilities.thinking != "none")
+    unthinking = _Rules(rules.is_strict, has_thinking=False)
+    head = [
+        _plain(block) for message in messages[:n_head] for block in blocks_of(message) if not is_blank(block)
+    ]
     lowered: list[Lowered] = []
     for index in range(n_head, len(messages)):
-        message = messages[index]
-        _join(lowered, message, _kept(message, model, keeps_thinking=index >= n_without_thinking))
+        _join(lowered, messages[index], rules if index >= n_without_thinking else unthinking)
     return Split(head, _settled(lowered))
 
 
@@ -52,19 +55,38 @@ def is_claude(model: ModelInfo) -> bool:
     return "claude" in model.name
 
 
-def _kept(message: Message, model: ModelInfo, *, keeps_thinking: bool) -> list[Block]:
-    blocks = [_plain(block) for block in _said(blocks_of(message))]
+def is_blank(block: Block) -> bool:
+    """Tell whether a block is text that says nothing."""
+    if block.get("type") != "text":
+        return False
+    text = block.get("text")
+    return not text or str(text).isspace()
+
+
+class _Rules(NamedTuple):
+    is_strict: bool
+    has_thinking: bool
+
+
+def _kept(message: Message, rules: _Rules) -> list[Block]:
     if message["role"] == "system":
-        return [_tagged(block) for block in blocks]
-    if is_claude(model):
-        blocks = [_with_plain_names(block) for block in blocks]
-    if message["role"] == "user":
-        return [_result(block) if block.get("type") == "tool_result" else block for block in blocks]
-    return [block for block in blocks if _is_sendable(block, model, keeps_thinking=keeps_thinking)]
+        return [_tagged(_plain(block)) for block in blocks_of(message) if not is_blank(block)]
+    kept = []
+    for block in blocks_of(message):
+        kind = block.get("type")
+        if kind in _PAIRED:
+            kept.append(_plain(_paired(block, kind == "tool_result", rules)))
+        elif kind not in THINKING:
+            if not is_blank(block):
+                kept.append(_plain(block))
+        elif _is_sendable(block, rules):
+            kept.append(_plain(block))
+    return kept
 
 
-def _join(lowered: list[Lowered], message: Message, blocks: list[Block]) -> None:
+def _join(lowered: list[Lowered], message: Message, rules: _Rules) -> None:
     role: Literal["user", "assistant"] = "assistant" if message["role"] == "assistant" else "user"
+    blocks = _kept(message, rules)
     if not blocks:
         return
     if lowered and lowered[-1].role == role:
@@ -97,19 +119,14 @@ def _without_thinking_at_the_end(blocks: list[Block]) -> list[Block]:
 
 
 def _results_first(blocks: list[Block], reply: list[Block]) -> list[Block]:
-    results = [block for block in blocks if block.get("type") == "tool_result"]
-    if not results:
+    ids = [block.get("id") for block in reply if block.get("type") == "tool_use"]
+    if not ids or [block.get("tool_use_id") for block in blocks[: len(ids)]] == ids:
         return blocks
+    results = [block for block in blocks if block.get("type") == "tool_result"]
     others = [block for block in blocks if block.get("type") != "tool_result"]
-    order = {block.get("id"): place for place, block in enumerate(reply) if block.get("type") == "tool_use"}
+    order = {call_id: place for place, call_id in enumerate(ids)}
     results.sort(key=lambda block: order.get(block.get("tool_use_id"), len(order)))
     return [*results, *others]
-
-
-def _said(blocks: Iterable[Block]) -> Iterator[Block]:
-    for block in blocks:
-        if block.get("type") != "text" or str(block.get("text", "")).strip():
-            yield block
 
 
 def _plain(block: Block) -> Block:
@@ -119,14 +136,17 @@ def _plain(block: Block) -> Block:
     return {key: value for key, value in block.items() if key != "cache_control"}
 
 
-def _with_plain_names(block: Block) -> Block:
-    """Other servers' ids and a model's invented tool names hold characters that Claude refuses."""
-    changed = {
-        key: _ODD.sub("_", value)
-        for key in _NAMES.get(str(block.get("type")), ())
-        if isinstance(value := block.get(key), str) and _ODD.search(value)
-    }
-    return {**block, **changed} if changed else block
+def _paired(block: Block, is_result: bool, rules: _Rules) -> Block:
+    """Lower a call or a result.
+
+    Other servers' ids and a model's invented tool names hold characters that Claude refuses.
+    """
+    if rules.is_strict:
+        for key in ("tool_use_id",) if is_result else ("id", "name"):
+            value = block.get(key)
+            if isinstance(value, str) and _ODD.search(value):
+                block = {**block, key: _ODD.sub("_", value)}
+    return _result(block) if is_result else block
 
 
 def _tagged(block: Block) -> Block:
@@ -140,16 +160,12 @@ def _result(block: Block) -> Block:
     content: Any = block.get("content")
     if isinstance(content, str):
         return {**block, "content": [{"type": "text", "text": content}] if content.strip() else []}
-    if not isinstance(content, list):
+    if not isinstance(content, list) or not any(map(is_blank, content)):
         return block
-    said = list(_said(part for part in content if isinstance(part, dict)))
-    return block if len(said) == len(content) else {**block, "content": said}
+    return {**block, "content": [part for part in content if not is_blank(part)]}
 
 
-def _is_sendable(block: Block, model: ModelInfo, *, keeps_thinking: bool) -> bool:
-    if block.get("type") not in THINKING:
-        return True
-    if not keeps_thinking or model.capabilities.thinking == "none":
-        return False
+def _is_sendable(block: Block, rules: _Rules) -> bool:
     # Claude refuses thinking that carries no signature; other servers sign nothing and want it back.
-    return not is_claude(model) or bool(block.get("signature") or block.get("data"))
+    is_signed = bool(block.get("signature") or block.get("data"))
+    return rules.has_thinking and (is_signed or not rules.is_strict)

@@ -25,6 +25,8 @@ from bareagent.seams import ModelInfo, Request
 MIN_OUTPUT_TOKENS = 1
 HOUR_S = 3600
 
+_encoder = msgspec.json.Encoder()
+
 Head = dict[str, Any]
 """Every field of a request but system, tools, messages and the notes to ourselves (see `Built.head`)."""
 
@@ -118,9 +120,16 @@ def rebuild(messages: Sequence[Message], tools: Sequence[ToolSpec], sent: Sent) 
 def encode(value: Any) -> bytes:
     """Return a value in our one encoding; what is no valid Unicode becomes U+FFFD."""
     try:
-        return msgspec.json.encode(value)
+        return _encoder.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(scrub(copy.deepcopy(value)))
+        return _encoder.encode(scrub(copy.deepcopy(value)))
+
+
+def _encoded(blocks: Sequence[Block]) -> list[bytes]:
+    try:
+        return list(map(_encoder.encode, blocks))
+    except UnicodeEncodeError:
+        return list(map(encode, blocks))
 
 
 def _assembled(
@@ -131,15 +140,15 @@ def _assembled(
     messages: Sequence[Lowered],
 ) -> Built:
     mark = b',"cache_control":{"type":"ephemeral"' + (b',"ttl":"1h"}}' if "ttl" in head else b"}}")
-    systems = [encode(block) for block in system]
+    systems = _encoded(system)
     specs = [encode(_tool(tool)) for tool in tools]
-    chunks = [[encode(block) for block in message.blocks] for message in messages]
+    chunks = [_encoded(message.blocks) for message in messages]
     parts = [_fields(head)]
     if systems:
         parts.append(b'"system":[' + b",".join(_marked(systems, "system" in marks, mark)) + b"]")
     if specs:
         parts.append(b'"tools":[' + b",".join(_marked(specs, "tools" in marks, mark)) + b"]")
-    parts.append(b'"messages":[' + b",".join(_messages(messages, chunks, set(marks), mark)) + b"]}")
+    parts.append(b'"messages":[' + b",".join(_messages(messages, chunks, marks, mark)) + b"]}")
     body = b",".join(parts)
     return Built(
         body=body,
@@ -167,13 +176,18 @@ def _marked(blocks: list[bytes], is_marked: bool, mark: bytes) -> list[bytes]:
 
 
 def _messages(
-    messages: Sequence[Lowered], chunks: list[list[bytes]], marks: set[str], mark: bytes
+    messages: Sequence[Lowered], chunks: list[list[bytes]], marks: list[str], mark: bytes
 ) -> list[bytes]:
-    result = []
-    for i, (message, blocks) in enumerate(zip(messages, chunks, strict=True)):
-        shown = [data[:-1] + mark if f"{i}.{j}" in marks else data for j, data in enumerate(blocks)]
-        result.append(b'{"role":"%s","content":[%s]}' % (message.role.encode(), b",".join(shown)))
-    return result
+    shown = list(chunks)
+    for place in marks:
+        if place in {"system", "tools"}:
+            continue
+        i, j = map(int, place.split("."))
+        shown[i] = [*shown[i][:j], shown[i][j][:-1] + mark, *shown[i][j + 1 :]]
+    return [
+        b'{"role":"%b","content":[%b]}' % (message.role.encode(), b",".join(blocks))
+        for message, blocks in zip(messages, shown, strict=True)
+    ]
 
 
 class PrefixWatch:

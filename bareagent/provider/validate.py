@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from bareagent.errors import InvalidRequest
 from bareagent.messages import Block
-from bareagent.provider.lower import Lowered
+from bareagent.provider.lower import THINKING, Lowered, is_blank
+
+_ASSISTANTS = THINKING | {"tool_use"}
 
 
 def check(messages: Sequence[Lowered], *, is_paused: bool = False) -> None:
@@ -68,23 +70,25 @@ def _check_results(index: int, blocks: Sequence[Block], pending: list[str]) -> N
 
 def _check_block(index: int, place: int, block: Block, role: str) -> None:
     kind = block.get("type")
-    if not isinstance(kind, str):
+    if kind == "text":
+        if is_blank(block):
+            raise _bad(index, f"block {place} is blank text")
+    elif kind == "tool_result":
+        _check_result(index, block, role)
+    elif kind in _ASSISTANTS:
+        if role != "assistant":
+            raise _bad(index, f"a {kind} block stands in a user message")
+    elif not isinstance(kind, str):
         raise _bad(index, f"block {place} has no type")
-    if kind == "text" and not str(block.get("text", "")).strip():
-        raise _bad(index, f"block {place} is blank text")
-    if kind == "tool_result" and role != "user":
+
+
+def _check_result(index: int, block: Block, role: str) -> None:
+    if role != "user":
         raise _bad(index, "a result stands in a reply")
-    if kind in {"tool_use", "thinking", "redacted_thinking"} and role != "assistant":
-        raise _bad(index, f"a {kind} block stands in a user message")
-    if kind == "tool_result":
-        _check_result(index, block)
-
-
-def _check_result(index: int, block: Block) -> None:
     content = block.get("content")
     if not isinstance(content, list):
         raise _bad(index, "the content of a result is no list")
-    if any(part.get("type") == "text" and not str(part.get("text", "")).strip() for part in content):
+    if any(map(is_blank, content)):
         raise _bad(index, "a result holds blank text")
 
 
