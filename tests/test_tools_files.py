@@ -150,7 +150,7 @@ async def test_a_file_is_made_with_its_folders(bench: Bench, tmp_path: Path) -> 
     mask = os.umask(0)
     os.umask(mask)
     assert (tmp_path / "new/deep/a.txt").stat().st_mode & 0o777 == 0o666 & ~mask
-    assert os.listdir(tmp_path / "new/deep") == ["a.txt"]
+    assert [path.name for path in (tmp_path / "new/deep").iterdir()] == ["a.txt"]
 
 
 async def test_a_file_must_be_read_before_it_is_replaced(bench: Bench, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ async def test_links_are_followed_inside_the_workspace_only(tmp_path: Path) -> N
         if not name.startswith("d"):
             with pytest.raises(ToolError, match="out of the workspace"):
                 await bench.text("edit_file", file_path=name, old_text="secret", new_text="x")
-    assert sorted(os.listdir(outside)) == ["f"]
+    assert list(outside.iterdir()) == [outside / "f"]
     assert (outside / "f").read_text() == "secret\n"
 
 

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _HAS_DIR_FD = os.open in os.supports_dir_fd
 MAX_EDIT_BYTES = 64 << 20
+writing = threading.Lock()
+"""Held from the reading of a file to its replacement, so that helpers do not undo each other's edits."""
+
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -153,15 +157,12 @@ def replace_file(ctx: ToolContext, path: Path, data: bytes, old: bytes | None) -
 
 def _replace(ctx: ToolContext, path: Path, data: bytes, old: bytes | None, inside: int | None) -> None:
     status = _status(path, inside)
-    if status is None and old is not None:
-        raise ToolError(f"{shown_path(ctx, path)} is gone; nothing was written.")
-    if status is not None and (old is None or read_whole(ctx, path) != old):
-        raise ToolError(f"{shown_path(ctx, path)} changed just now; read it again. Nothing was written.")
     if status is not None and not os.access(path, os.W_OK):
         raise ToolError(f"{shown_path(ctx, path)} is write-protected.")
     temporary = f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
         _write_new(_at(path, temporary, inside), data, status, inside)
+        _check_unchanged(ctx, path, old, inside)
         os.replace(
             _at(path, temporary, inside), _at(path, path.name, inside), src_dir_fd=inside, dst_dir_fd=inside
         )
@@ -170,6 +171,15 @@ def _replace(ctx: ToolContext, path: Path, data: bytes, old: bytes | None, insid
             os.unlink(_at(path, temporary, inside), dir_fd=inside)
         raise
     platform.sync_folder(path.parent)
+
+
+def _check_unchanged(ctx: ToolContext, path: Path, old: bytes | None, inside: int | None) -> None:
+    """As late as can be: what another program writes between here and the rename is lost."""
+    is_there = _status(path, inside) is not None
+    if not is_there and old is not None:
+        raise ToolError(f"{shown_path(ctx, path)} is gone; nothing was written.")
+    if is_there and (old is None or read_whole(ctx, path) != old):
+        raise ToolError(f"{shown_path(ctx, path)} changed just now; read it again. Nothing was written.")
 
 
 def _at(path: Path, name: str, inside: int | None) -> str:

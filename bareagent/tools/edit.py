@@ -88,9 +88,10 @@ def _preview(params: EditParams, ctx: ToolContext) -> str:
 
 def _edit(params: EditParams, ctx: ToolContext) -> Output:
     path = resolve(ctx, params.file_path)
-    change = _change(params, ctx)
-    disk.replace_file(ctx, path, change.new_data, change.old_data)
-    disk.remember(ctx, path, change.new_data)
+    with disk.writing:
+        change = _change(params, ctx)
+        disk.replace_file(ctx, path, change.new_data, change.old_data)
+        disk.remember(ctx, path, change.new_data)
     times = f"{change.n_spots} replacements" if change.n_spots > 1 else "1 replacement"
     return Output(
         text=f"Edited {shown_path(ctx, path)}: {times}.",

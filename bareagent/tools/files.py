@@ -152,13 +152,14 @@ def _preview(params: WriteParams, ctx: ToolContext) -> str:
 
 def _write(params: WriteParams, ctx: ToolContext) -> Output:
     path = resolve(ctx, params.file_path)
-    old, new = _contents(params, ctx)
     name = shown_path(ctx, path)
-    if old == new:
+    with disk.writing:
+        old, new = _contents(params, ctx)
+        if old != new:
+            disk.replace_file(ctx, path, new, old)
         disk.remember(ctx, path, new)
+    if old == new:
         return Output(text=f"{name} holds exactly this already; nothing was written.")
-    disk.replace_file(ctx, path, new, old)
-    disk.remember(ctx, path, new)
     n_lines = params.content.count("\n") + (not params.content.endswith("\n") and bool(params.content))
     verb = "Made" if old is None else "Replaced"
     return Output(text=f"{verb} {name}: {n_of(n_lines, 'line')}.", shown=_shown(old, new), shown_as="diff")

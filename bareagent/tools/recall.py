@@ -161,7 +161,7 @@ def _listed(found: Sequence[_Kept]) -> str:
 
 def _none_such(kept: Sequence[_Kept], params: RecallParams) -> str:
     near = sorted(
-        (found for found in kept if found.name == params.tool),
+        (found for found in reversed(kept) if found.name == params.tool),
         key=lambda found: abs(_n_chars(found) - params.chars),
     )
     listed = "; ".join(f"{found.told()} ({_n_chars(found)} chars)" for found in near[:3])
