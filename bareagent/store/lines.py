@@ -12,6 +12,7 @@ from bareagent.sanitize import scrub
 _decoder: msgspec.json.Decoder[AnyEntry] = msgspec.json.Decoder(AnyEntry)
 _encoder = msgspec.json.Encoder()
 _RECORD = b'{"v":'
+_ORDER_MARK = b"\xef\xbb\xbf"
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 KNOWN_TYPES = frozenset(str(struct.__struct_config__.tag) for struct in AnyEntry.__args__)
 
@@ -74,6 +75,8 @@ def parse(line: bytes) -> Parsed:
     reason = ""
     if line.endswith(b"\r"):
         line, reason = line[:-1], "ends in a carriage return"
+    if line.startswith(_ORDER_MARK):
+        line, reason = line[3:], "begins with a byte-order mark"
     if not line.startswith(_RECORD) and line.strip(b"\0 \t\r\xef\xbb\xbf") == b"":
         return Parsed(None, 0, "holds no record" if line else "")
     parsed = _parse_whole(line)

@@ -158,6 +158,7 @@ class Log:
 
     def _repair(self) -> None:
         torn = self.reading.torn
+        self._is_line_open = self.reading.lacks_line_end
         if not torn:
             return
         try:
