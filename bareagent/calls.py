@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bareagent.config import Config
 from bareagent.entries import CallEnded, CallStarted, Grant, Interrupted, ToolSpec
@@ -37,6 +37,7 @@ class Toolbox:
     root: Path
     jobs: Jobs
     spawn: Spawn | None = None
+    purpose: Literal["turn", "subagent"] = "turn"
     program_paths: tuple[Path, ...] = ()
     free_paths: tuple[Path, ...] = ()
     environ: dict[str, str] | None = None

@@ -18,12 +18,16 @@ from bareagent.errors import SessionError, SessionNotFound, UsageError
 from bareagent.provider import chosen_name, make_provider
 from bareagent.provider.embedded import EmbeddedProvider
 from bareagent.provider.local import is_demo_ready, weights
-from bareagent.seams import Ask, Emit, Provider
+from bareagent.seams import Ask, Emit, Provider, Tool
 from bareagent.session import Session
+from bareagent.spawn import Spawner
 from bareagent.store.places import project_root
 from bareagent.store.transcripts import TranscriptManager
 from bareagent.tools import standard_tools
 from bareagent.tools.background import Jobs
+from bareagent.tools.skills import LoadSkill, skill_folders
+from bareagent.tools.subagent import Subagent
+from bareagent.tools.systemprompt import ProjectHead
 
 LOCAL = "local"
 
@@ -109,16 +113,9 @@ async def build(options: Options, setting: Setting, env: Mapping[str, str], emit
     session = open_session(options, setting, manager)
     session.listeners.append(emit)
     box = _toolbox(setting, provider, env)
-    agent = Agent(
-        session,
-        provider,
-        box,
-        setting.config,
-        emit,
-        ask,
-        manager=manager,
-        head=PromptHead(setting, provider),
-    )
+    head = PromptHead(setting, provider)
+    box.spawn = Spawner(session, provider, box, setting.config, emit, ask, head)
+    agent = Agent(session, provider, box, setting.config, emit, ask, head=head, manager=manager)
     await _bring_in_line(agent, options)
     return Program(agent=agent, setting=setting, manager=manager)
 
@@ -170,34 +167,36 @@ def open_session(options: Options, setting: Setting, manager: TranscriptManager)
 
 
 def _toolbox(setting: Setting, provider: Provider, env: Mapping[str, str]) -> Toolbox:
-    tools = standard_tools(setting.config) if provider.model.capabilities.tools else []
+    own = folders.config_folder()
+    tools: list[Tool] = []
+    if provider.model.capabilities.tools:
+        tools = [*standard_tools(setting.config), LoadSkill(own), Subagent()]
     return Toolbox(
         tools=tools,
         cwd=setting.cwd,
         root=setting.root,
         jobs=Jobs(),
         program_paths=folders.program_folders(),
+        free_paths=skill_folders(setting.root, user_folder=own),
         environ=dict(env),
     )
 
 
 class PromptHead:
-    """The system prompt of a folder, or the embedded model's own short one."""
+    """The system prompt of a folder; the embedded demonstration has its own short one."""
 
     def __init__(self, setting: Setting, provider: Provider) -> None:
         """Read nothing yet."""
-        self._setting = setting
+        self.project = ProjectHead(setting.cwd, setting.root, user_folder=folders.config_folder())
         self._provider = provider
 
     def text(self) -> str:
         """Return the system prompt."""
-        if isinstance(self._provider, EmbeddedProvider) and self._provider.weights.system:
-            return self._provider.weights.system
-        return "You are bareagent, a coding agent in a terminal."
+        return self.project.text(is_demo=self._provider.model.is_demo)
 
     def changed(self) -> str | None:
         """Return what to tell of changed instructions."""
-        return None
+        return None if self._provider.model.is_demo else self.project.changed()
 
 
 async def _bring_in_line(agent: Agent, options: Options) -> None:

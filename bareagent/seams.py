@@ -234,7 +234,7 @@ class Ask(Protocol):
 class Spawn(Protocol):
     """Runs a subagent to its end and returns its final text."""
 
-    async def __call__(self, task: str, *, type: str, call_id: str) -> Output:
+    async def __call__(self, task: str, *, type: str) -> Output:
         """Return the final text as an output."""
 
 

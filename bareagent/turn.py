@@ -145,7 +145,7 @@ class Run:
         limit = self.config.limits.cost_usd
         if limit:
             self._check_money(limit)
-        return request
+        return msgspec.structs.replace(request, purpose=self.box.purpose)
 
     def _check_money(self, limit: float) -> None:
         spent = self.session.view.cost_usd

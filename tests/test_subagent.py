@@ -1,71 +1,68 @@
-"""The subagent tool: its types, what each may call, and what comes back."""
+"""Subagents through the real program: side by side, their own session, cost in the parent."""
 
+import json
 from pathlib import Path
 
-import pytest
-
-from bareagent.config import Config
-from bareagent.seams import Output
-from bareagent.tools import standard_tools, subagent
-from bareagent.tools.base import BadArguments, ToolError, decode, spec
-from bareagent.tools.skills import LoadSkill
-from bareagent.tools.subagent import MAX_DEPTH, TYPES, Subagent, tools_for
-from tests.fakes import call
-from tests.tool_bench import Bench
-
-TOOLS = [*standard_tools(Config()), LoadSkill(), Subagent()]
-WRITERS = {"write_file", "edit_file", "subagent", "bash_kill"}
+from tests.program import logs, result_of, run
+from tests.server.fixtures import StartServer
 
 
-def test_every_type_has_its_text_and_keeps_the_order() -> None:
-    assert set(TYPES) == set(spec(Subagent()).input_schema["properties"]["type"]["enum"])
-    for name, kind in TYPES.items():
-        assert kind.prompt
-        allowed = [tool.name for tool in tools_for(name, TOOLS, 1)]
-        assert allowed == [tool.name for tool in TOOLS if tool.name in allowed]
-        assert not {"ask_user", "exit_plan", "compact"} & set(allowed)
-        text = subagent.system_prompt(name, "HEAD")
-        assert text.startswith("HEAD\n\n")
-        assert text.endswith(kind.prompt)
+def test_two_subagents_side_by_side(start_server: StartServer, tmp_path: Path) -> None:
+    project = tmp_path / "p"
+    project.mkdir()
+    (project / "a.txt").write_text("alpha\n")
+    helpers = [
+        {"name": "subagent", "input": {"task": "task-one", "type": "explore"}},
+        {"name": "subagent", "input": {"task": "task-two"}},
+    ]
+    server = start_server(
+        [
+            {"match": "start", "calls": helpers},
+            {"match": "task-one", "calls": [{"name": "read_file", "input": {"file_path": "a.txt"}}]},
+            {"match": "task-two", "text": "second report"},
+            {"match_re": "^1: alpha", "text": "first report: alpha"},
+            {"expect": ["first report: alpha", "second report"], "text": "both are done"},
+        ]
+    )
+    done = run(
+        ["-p", "start", "--output", "json", "--mode", "bypass"],
+        project,
+        home=tmp_path / "h",
+        server=server,
+    )
+    result = result_of(done)
+    assert (done.returncode, result["result"]) == (0, "both are done"), done.stderr
+    assert server.refused == []
+    billed = sum(record.usage["output_tokens"] for record in server.requests if record.usage)
+    assert result["usage"]["output"] == billed
+    (log,) = logs(project)
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    assert "task-one" not in [
+        e["message"]["content"][0].get("text") for e in entries if e["type"] == "message"
+    ]
+    assert [e["purpose"] for e in entries if e["type"] == "usage"] == ["subagent", "subagent"]
+    assert not (log.parent / "agents").exists()
+    explorer = next(r for r in server.requests if "task-one" in r.last_text)
+    names = {tool["name"] for tool in explorer.body["tools"]}
+    assert "read_file" in names
+    assert not names & {"write_file", "edit_file", "ask_user"}
 
 
-@pytest.mark.parametrize("type", ["explore", "plan", "review"])
-@pytest.mark.parametrize("mode", ["plan", "default", "auto", "bypass"])
-def test_three_types_cannot_write(type: str, mode: str) -> None:
-    assert not WRITERS & {tool.name for tool in tools_for(type, TOOLS, 1)}
-    assert subagent.mode_for(type, mode) == "plan"
-    assert subagent.mode_for("general-purpose", mode) == mode
-
-
-def test_depth_ends() -> None:
-    for depth in range(1, MAX_DEPTH + 2):
-        names = {tool.name for tool in tools_for("general-purpose", TOOLS, depth)}
-        assert ("subagent" in names) == (depth < MAX_DEPTH)
-
-
-async def test_only_the_final_text_comes_back(tmp_path: Path) -> None:
-    asked: list[tuple[str, str, str]] = []
-
-    async def spawn(task: str, *, type: str, call_id: str) -> Output:
-        asked.append((task, type, call_id))
-        return Output(text="found it")
-
-    bench = Bench(tmp_path)
-    bench.ctx.spawn = spawn
-    ctx = bench.ctx.for_call(call("subagent", "c7", task="look"))
-    output = await Subagent().run(decode(Subagent(), {"task": "look", "type": "explore"}), ctx)
-    assert output.text == "found it"
-    assert asked == [("look", "explore", "c7")]
-    with pytest.raises(ToolError, match="blank"):
-        await Subagent().run(decode(Subagent(), {"task": "  "}), ctx)
-
-
-async def test_where_none_can_be_started_that_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="yourself"):
-        await Subagent().run(decode(Subagent(), {"task": "x"}), Bench(tmp_path).ctx)
-
-
-@pytest.mark.parametrize("raw", [{}, {"task": ""}, {"task": "x", "type": "other"}, {"task": "x", "depth": 1}])
-def test_bad_arguments_are_told(raw: dict[str, object]) -> None:
-    with pytest.raises(BadArguments, match="Expected: task"):
-        decode(Subagent(), raw)
+def test_a_subagents_log_is_kept_on_wish(start_server: StartServer, tmp_path: Path) -> None:
+    project = tmp_path / "p"
+    project.mkdir()
+    call = {"name": "subagent", "input": {"task": "write it"}}
+    write = {"name": "write_file", "input": {"file_path": "made.txt", "content": "x\n"}}
+    server = start_server([{"calls": [call]}, {"calls": [write]}, {"text": "written"}, {"text": "all done"}])
+    done = run(
+        ["-p", "go", "--mode", "bypass"],
+        project,
+        home=tmp_path / "h",
+        server=server,
+        env={"BAREAGENT_SUBAGENT_KEEP_LOG": "true"},
+    )
+    assert done.stdout == "all done\n", done.stderr
+    (log,) = logs(project)
+    kept = (log.parent / "agents" / "a1" / "log.jsonl").read_text()
+    assert "write it" in kept
+    assert (project / "made.txt").read_text() == "x\n"

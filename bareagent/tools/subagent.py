@@ -93,4 +93,4 @@ class Subagent:
             raise ToolError("No subagent can be started here: do the task yourself.")
         if not params.task.strip():
             raise ToolError("The task is blank.")
-        return await ctx.spawn(params.task, type=params.type, call_id=str(ctx.call.get("id", "")))
+        return await ctx.spawn(params.task, type=params.type)
