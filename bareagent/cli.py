@@ -41,20 +41,26 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+PrintText = Annotated[
+    str | None,
+    typer.Option("-p", "--print", metavar="TEXT", help="Answer TEXT and leave; - reads stdin."),
+]
+Continue = Annotated[bool, typer.Option("-c", "--continue", help="Go on with this project's newest session.")]
+Resume = Annotated[
+    str, typer.Option("-r", "--resume", metavar="ID", help="Go on with a session; ? picks one.")
+]
+Version = Annotated[
+    bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+]
+
+
 @app.callback(invoke_without_command=True)
 def start(
     context: typer.Context,
-    print_text: Annotated[
-        str | None,
-        typer.Option("-p", "--print", metavar="TEXT", help="Answer TEXT and leave; - reads stdin."),
-    ] = None,
+    print_text: PrintText = None,
     output: Annotated[Output, typer.Option(help="What -p prints.")] = "text",
-    continue_: Annotated[
-        bool, typer.Option("-c", "--continue", help="Go on with this project's newest session.")
-    ] = False,
-    resume: Annotated[
-        str, typer.Option("-r", "--resume", metavar="ID", help="Go on with a session; ? picks one.")
-    ] = "",
+    continue_: Continue = False,
+    resume: Resume = "",
     mode: Annotated[Mode | None, typer.Option(help="Permission mode.")] = None,
     model: Annotated[str, typer.Option("-m", "--model", help="The model.")] = "",
     provider: Annotated[str, typer.Option(help="A preset, a provider of yours, or local.")] = "",
@@ -65,9 +71,7 @@ def start(
     config: Annotated[Path | None, typer.Option(help="Settings file instead of the user's.")] = None,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
     debug: Annotated[bool, typer.Option(help="Write a debug log; show tracebacks.")] = False,
-    _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
+    _: Version = False,
 ) -> None:
     """Start a conversation, or answer one text with -p."""
     from bareagent.compose import Options

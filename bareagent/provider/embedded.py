@@ -3,7 +3,7 @@
 import contextlib
 
 from bareagent.config import Config
-from bareagent.errors import ProviderError
+from bareagent.errors import ProviderError, ServerUnreachable
 from bareagent.provider.claude import ClaudeProvider
 from bareagent.provider.local import DEMO_MODEL, Endpoint, LocalModel, Weights
 from bareagent.provider.presets import Found, Preset
@@ -44,7 +44,13 @@ class EmbeddedProvider:
     async def reply(self, request: Request, on_event: Emit, /) -> Reply:
         """Wait for the model, then send. Raises: leaves of ProviderError."""
         inner = await self._ready()
-        return await inner.reply(request, on_event)
+        try:
+            return await inner.reply(request, on_event)
+        except ServerUnreachable:
+            if self._local.pid is not None:
+                raise
+            # The process died: start it anew, once a call, and ask again where it answers now.
+            return await (await self._ready()).reply(request, on_event)
 
     async def select(self, name: str, /) -> ModelInfo:
         """Return the one model there is, whatever is asked for."""
@@ -74,6 +80,8 @@ class EmbeddedProvider:
                 is_open=True,
             )
             found = Found(provider=self.name, where="made at the start", key=endpoint.api_key)
+            if self._inner is not None:
+                await self._inner.aclose()
             self._inner = ClaudeProvider(preset, found, self._model, self._config)
         return self._inner
 
@@ -91,9 +99,7 @@ def _info(weights: Weights, window: int | None) -> ModelInfo:
         max_output=min(MAX_OUTPUT_TOKENS if weights.is_demo else 4 * MAX_OUTPUT_TOKENS, window // 4),
         price=Price(),
         cache_life=CacheLife(seconds=0),
-        capabilities=Capabilities(
-            tools=weights.has_tools, images=False, count_tokens=True, cache=False
-        ),
+        capabilities=Capabilities(tools=weights.has_tools, images=False, count_tokens=True, cache=False),
         token_factor=1.05,
         is_demo=weights.is_demo,
     )
