@@ -373,6 +373,17 @@ def test_bash_runs_no_more_than_was_judged(sandbox: Path, pieces: list[str]) -> 
     assert [path.name for path in (sandbox / "work").iterdir()] == ["f"]
 
 
+def test_the_mark_is_left_when_the_bad_program_runs(sandbox: Path) -> None:
+    subprocess.run(
+        ["bash", "-c", "cat f | xargs env"],
+        cwd=sandbox / "work",
+        env={"PATH": f"{sandbox}/bin:/bin"},
+        check=True,
+    )
+    assert (sandbox / "mark").exists()
+    (sandbox / "mark").unlink()
+
+
 @given(st.text(max_size=60))
 def test_any_text_is_read_without_an_error(text: str) -> None:
     script = parse(text)
