@@ -255,6 +255,24 @@ def test_code_keeps_its_colours_over_lines() -> None:
     assert bare(render("```nosuchlanguage\nx = 1\n```", 60, looks)) == "  x = 1\n"
 
 
+CODE = """x = 'a' # hi
+<b c="d">
+/* one
+two
+
+  key: <<EOF
+`un ''' closed
+((((((((((((((((((((((((((((((((((((
+#{ ${ %> ?>"""
+LANGUAGES = "python yaml ruby html php js c++ go rust sql sh console css perl latex nosuch"
+
+
+@pytest.mark.parametrize("language", re.findall(r"\S+", LANGUAGES))
+def test_colours_never_change_code(language: str) -> None:
+    shown = bare(render(f"```{language}\n{CODE}\n```", 120, DARK)).splitlines()
+    assert [row.removeprefix("  ") for row in shown] == CODE.split("\n")
+
+
 def test_long_emphasis_and_links_survive_the_parts_of_a_long_paragraph() -> None:
     text = (
         "word " * 100 + "**" + "bold " * 120 + "end** " + "word " * 50 + "[" + "a " * 90 + "](http://x.y) z"

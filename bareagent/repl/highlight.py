@@ -1,7 +1,7 @@
 """Syntax colours for code that arrives line by line, the lexer's state carried on."""
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from bareagent.repl.flow import Span
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # A longer line gets no colours: lexers may take more than linear time.
 _MAX_LINE_CHARS = 1000
+
+_LEXER_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 # By the first words of a pygments token type, longest first.
 _LOOKS = (
@@ -61,15 +63,30 @@ _C_SCAN = re.compile(r'"(?:\\.|[^"\\])*"|' + r"'(?:\\.|[^'\\])*'|`[^`]*`|//.*|/\
 _XML_SCAN = re.compile(r"<!--.*?-->|<!--")
 
 
-@lru_cache(maxsize=64)
+# The text chooses the lexer, and among pygments' hundreds there are some that never end on hostile
+# lines: only these are used.
+_LANGUAGES = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        bash c c# c++ clojure cmake common-lisp console cpp cs csharp css dart diff docker dockerfile
+        elixir elm erlang fish fsharp go golang graphql groovy haskell hcl hs html ini java javascript
+        js json json5 jsx julia kotlin latex less lisp lua make makefile mako markdown md nginx nix
+        objective-c ocaml perl php powershell proto protobuf ps1 py pycon python python3 r rb rs rst
+        ruby rust sass scala scheme scss sh shell shell-session solidity sql swift terraform tex tf
+        toml ts tsx typescript udiff vim vue xml yaml yml zig zsh
+        """,
+    )
+)
+
+
+@cache
 def _lexer(language: str) -> "Lexer | None":
     from pygments.lexers import get_lexer_by_name
-    from pygments.util import ClassNotFound
 
-    try:
-        return get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
+    if language not in _LANGUAGES:
         return None
+    return get_lexer_by_name(language, stripnl=False, ensurenl=False)
 
 
 @lru_cache(maxsize=2048)
@@ -130,15 +147,19 @@ class Highlighter:
         return text, ""
 
     def _lexed(self, text: str) -> list[Span]:
-        try:
-            tokens = self._stateful(text) if self._is_stateful else self._alone(text)
-        except TypeError:
-            # A lexer whose own callbacks take no context: each line stands alone.
-            self._is_stateful = False
-            tokens = self._alone(text)
-        spans = [Span(part, _look(kind, self._styles)) for kind, part in tokens if part]
+        spans = [Span(part, _look(kind, self._styles)) for kind, part in self._tokens(text) if part]
         # Colours never change the text, whatever a lexer does.
         return spans if "".join(span.text for span in spans) == text else [Span(text)]
+
+    def _tokens(self, text: str) -> list[tuple[Any, str]]:
+        # Lexers whose callbacks take no context or one of their own cannot be carried on: there
+        # each line stands alone. One that fails on its own leaves the text as it is.
+        for lexed in (self._stateful, self._alone) if self._is_stateful else (self._alone,):
+            try:
+                return lexed(text)
+            except _LEXER_FAULTS:
+                self._is_stateful = False
+        return []
 
     def _alone(self, text: str) -> list[tuple[Any, str]]:
         lexer = cast("Lexer", self._lexer)
