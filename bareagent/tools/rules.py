@@ -199,7 +199,11 @@ def _fits_path(rule: Rule, path: Path, places: Places, *, in_any_case: bool) -> 
     if relative == ".":
         return pattern in {"**", "/**"}
     # `src/**` means the folder itself too: listing it is not outside the rule.
-    patterns = [pattern, f"/{pattern[:-3].lstrip('/')}"] if pattern.endswith("/**") and len(pattern) > 3 else [pattern]
+    patterns = (
+        [pattern, f"/{pattern[:-3].lstrip('/')}"]
+        if pattern.endswith("/**") and len(pattern) > 3
+        else [pattern]
+    )
     return any(_spec(each).match_file(relative) for each in patterns)
 
 
