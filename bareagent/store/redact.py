@@ -35,36 +35,43 @@ def _shape(kind: str, hints: str, pattern: str) -> _Shape:
 
 
 def _token(kind: str, hints: str, pattern: str) -> _Shape:
+    """A key that begins in a way no other text does."""
+    return _shape(kind, hints, rf"({pattern})(?![A-Za-z0-9])")
+
+
+def _word(kind: str, hints: str, pattern: str) -> _Shape:
+    """A key whose beginning may be the end of an ordinary word: it must stand by itself."""
     return _shape(kind, hints, rf"(?<![A-Za-z0-9_-])({pattern})(?![A-Za-z0-9])")
 
 
 _SHAPES = (
     _token("anthropic-key", "sk-ant-", r"sk-ant-[A-Za-z0-9_-]{16,512}"),
-    _token("api-key", "sk-", r"sk-[A-Za-z0-9_-]{20,512}"),
+    _word("api-key", "sk-", r"sk-[A-Za-z0-9_-]{20,512}"),
     _token("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{30,255}"),
     _token("github-token", "github_pat_", r"github_pat_[A-Za-z0-9_]{22,255}"),
-    _token("gitlab-token", "glpat-", r"glpat-[A-Za-z0-9_.-]{20,255}"),
-    _token("aws-key", "AKIA ASIA", r"(?:AKIA|ASIA)[A-Z0-9]{16}"),
+    _token("gitlab-token", "glpat-", r"glpat-[A-Za-z0-9_-]{20,255}(?:\.[A-Za-z0-9]{2,32}){0,3}"),
+    _word("aws-key", "AKIA ASIA", r"(?:AKIA|ASIA)[A-Z0-9]{16}"),
     _token("google-key", "AIza", r"AIza[A-Za-z0-9_-]{35}"),
-    _token("google-token", "ya29.", r"ya29\.[A-Za-z0-9_-]{20,512}"),
+    _word("google-token", "ya29.", r"ya29\.[A-Za-z0-9_-]{20,512}"),
     _token("slack-token", "xox", r"xox[abeoprs]-[A-Za-z0-9-]{10,255}"),
     _token("slack-token", "xapp-", r"xapp-[A-Za-z0-9-]{10,255}"),
-    _token("stripe-key", "sk_live_ sk_test_ rk_live_ rk_test_", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}"),
+    _word("stripe-key", "sk_live_ sk_test_ rk_live_ rk_test_", r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}"),
     _token("webhook-secret", "whsec_", r"whsec_[A-Za-z0-9+/=]{16,255}"),
-    _token("huggingface-token", "hf_", r"hf_[A-Za-z0-9]{30,255}"),
-    _token("npm-token", "npm_", r"npm_[A-Za-z0-9]{36,255}"),
-    _token("pypi-token", "pypi-", r"pypi-[A-Za-z0-9_-]{50,512}"),
-    _token("groq-key", "gsk_", r"gsk_[A-Za-z0-9]{40,255}"),
-    _token("xai-key", "xai-", r"xai-[A-Za-z0-9]{40,255}"),
-    _token("sendgrid-key", "SG.", r"SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,128}"),
+    _word("huggingface-token", "hf_", r"hf_[A-Za-z0-9]{30,255}"),
+    _word("npm-token", "npm_", r"npm_[A-Za-z0-9]{36,255}"),
+    _word("pypi-token", "pypi-", r"pypi-[A-Za-z0-9_-]{50,512}"),
+    _word("groq-key", "gsk_", r"gsk_[A-Za-z0-9]{40,255}"),
+    _word("xai-key", "xai-", r"xai-[A-Za-z0-9]{40,255}"),
+    _word("sendgrid-key", "SG.", r"SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,128}"),
     _token("digitalocean-token", "dop_v1_ doo_v1_", r"do[op]_v1_[a-f0-9]{64}"),
     _token("age-key", "AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}"),
-    _token("jwt", "eyJ", r"eyJ[A-Za-z0-9_-]{8,4096}\.eyJ[A-Za-z0-9_-]{4,8192}\.[A-Za-z0-9_-]{8,4096}"),
+    _word("jwt", "eyJ", r"eyJ[A-Za-z0-9_-]{8,4096}\.eyJ[A-Za-z0-9_-]{4,8192}\.[A-Za-z0-9_-]{8,4096}"),
     _shape(
         "private-key",
         "PRIVATE",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:\\r|\\n|\s)*((?:[A-Za-z-]{1,30}: [^\n]{0,200}\n\s*){0,8}(?:[A-Za-z0-9+/=]|\s|\\[rn]){40,}(?<![\s]))",
+        r"(?:\\r|\\n|\s)*((?:[A-Za-z-]{1,30}: [^\n]{0,200}\n\s*){0,8}"
+        r"(?:[A-Za-z0-9+/=]|\s|\\[rn]){40,}(?<!\s)(?<!\\[rn]))",
     ),
     _shape("url-password", "://", r"://[^\s:/@\"'<>]{0,256}:([^\s/@\"'<>\[\]]{1,512})@"),
     _shape("bearer-token", "earer BEARER", r"\b(?:[Bb]earer|BEARER)\s{1,4}([A-Za-z0-9._~+/=-]{16,4096})"),
