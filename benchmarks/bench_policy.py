@@ -3,7 +3,8 @@
 Prompt = 6,000 tokens of system and tools + all blocks. What is the same as in the last request is read
 from the cache, the rest is written. A cleared result costs 13 tokens. A full compaction sends the history
 as fresh text (or, `prefix`, reads it from the cache), writes 2,000 tokens and keeps the tail. An edit
-whose source was cleared or compacted away costs one more request that reads the whole block again.
+whose source was cleared or compacted away costs one more request that reads the whole block again. The
+thrash guard is left out, as the price model has none.
 """
 
 import argparse
@@ -13,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bareagent.config import Compaction, Config
-from bareagent.context.guard import Guard
 from bareagent.context.measure import PLACEHOLDER_TOKENS, Measured, Result, Sized
 from bareagent.context.micro import Cache
-from bareagent.context.plan import Full, Wishes, plan
+from bareagent.context.plan import Full, plan
 from bareagent.context.reminder import Todos
 from bareagent.context.room import Room
 from bareagent.context.tokens import Meter
@@ -55,13 +55,12 @@ class Replay:
     def run(self, one: Trajectory) -> None:
         """Replay one session from its start."""
         self.meter = Meter(TOKEN_SCALE)
-        self.guard = Guard()
         self.sizes: list[Sized] = []
         self.held: list[list[Held]] = []
         self.places: dict[tuple[int, int], Held] = {}
         self.gone: dict[tuple[int, int], int] = {}
         self.cached: list[int] = []
-        self.n_cached, self.rent, self.n_turns = 0, 0.0, 0
+        self.n_cached, self.rent = 0, 0.0
         self.last_at: float | None = None
         sent_at: float | None = None
         for turn in one.turns:
@@ -93,7 +92,6 @@ class Replay:
             sized.tokens += piece.fast
             sized.plain += piece.plain
         if turn.role == "u" and not sized.results:
-            self.guard.wake()
             sized.kind = "line"
         self.sizes.append(sized)
         self.held.append(held)
@@ -110,7 +108,6 @@ class Replay:
             PRICE,
             self.config,
             self.room,
-            Wishes(is_resting=self.guard.is_resting),
         )
         self.rent = now.micro.rent
         if now.micro.reason:
@@ -124,7 +121,6 @@ class Replay:
             self._bill()
             self._reread(sum(missing))
         self._bill()
-        self.n_turns += 1
         self.totals["output"] += sum(piece.tokens for piece in turn.pieces)
         self.last_at = turn.at if turn.at is not None else self.last_at
 
@@ -167,7 +163,6 @@ class Replay:
         self.held = [[summary], *self.held[first:]]
         self.cached, self.n_cached, self.rent = self.cached[:1], 0, 0.0
         self.meter.void()
-        self.guard.note_auto(self.n_turns)
         self.totals["compactions"] += 1
 
     def _price_summary(self, history: int, first: int) -> None:
@@ -233,12 +228,14 @@ POLICIES: dict[str, dict[str, Any]] = {
     "default": {},
     "cost-first": {"keep_tokens": 0},
 }
-SETTINGS: dict[str, tuple[int, bool]] = {"180k": (180_000, False), "180k pauses": (180_000, True), "50k": (50_000, False)}
+SETTINGS = {"180k": (180_000, False), "180k pauses": (180_000, True), "50k": (50_000, False)}
+"""The limit in tokens, and whether the cache dies in real pauses."""
 
 
 def measure(sessions: list[Trajectory], policy: dict[str, Any], limit: int, pauses: bool, is_prefix: bool) -> Replay:
     """Replay all sessions under one policy."""
-    config = Config(compaction=Compaction(threshold="auto", **policy))
+    # The price model keeps 8,000 tokens, however many runs they are.
+    config = Config(compaction=Compaction(threshold="auto", tail_turns=100, **policy))
     replay = Replay(config, limit, pauses, is_prefix)
     for one in sessions:
         replay.run(one)

@@ -110,13 +110,18 @@ def _made_up(rng: random.Random, index: int) -> Trajectory:
             turns.append(_turn(rng, "u", at, [("t", "", 4.3)], [], len(turns)))
         at += rng.expovariate(1 / 9)
         name, _, size = rng.choices(_TOOLS, [share for _, share, _ in _TOOLS])[0]
-        needs = [rng.choice(reads[-8:])] if name == "edit_file" and reads else []
+        needs = [_source(rng, reads)] if name == "edit_file" and reads else []
         turns.append(_turn(rng, "a", at, [("t", "", 3.2), ("u", name, 4.2)], needs, len(turns)))
         at += rng.expovariate(1 / 4)
         if name == "read_file":
             reads.append((len(turns), 0))
         turns.append(_turn(rng, "u", at, [("r", name, size)], [], len(turns)))
     return Trajectory(f"made-{index}", "generator", turns)
+
+
+def _source(rng: random.Random, reads: list[tuple[int, int]]) -> tuple[int, int]:
+    """Choose what an edit replaces: most often the last file read."""
+    return reads[-1 - min(int(rng.expovariate(1 / 1.2)), len(reads) - 1)]
 
 
 def _turn(

@@ -14,11 +14,14 @@ from bareagent.context.full import (
     compact,
     request_messages,
 )
+from bareagent.context.measure import BLOCK_OVERHEAD
 from bareagent.context.micro import Micro
+from bareagent.context.plain import Compactor
 from bareagent.context.plan import Full, Plan, Wishes, plan
 from bareagent.context.reminder import reminder_text
 from bareagent.context.room import LEAST_OUTPUT, room_of
-from bareagent.context.tokens import Meter, estimate_tokens
+from bareagent.context.show import Item, Picture, Preview, picture_of, preview_of, waits
+from bareagent.context.tokens import Meter, estimate_tokens, fast_tokens
 from bareagent.context.working import Book, Working, tool_specs, working
 from bareagent.entries import Said, ToolSpec, Trigger
 from bareagent.messages import Message, system, user
@@ -26,17 +29,25 @@ from bareagent.seams import Emit, Provider, Request, Tool
 
 __all__ = [
     "CompactOutcome",
+    "Compactor",
+    "Item",
     "Meter",
+    "Picture",
     "Plan",
+    "Preview",
     "compact_now",
     "estimate_tokens",
     "leave_alone",
+    "line_too_long",
     "next_cost",
     "owes",
+    "picture",
     "plan",
     "planned",
     "prepare",
+    "preview",
     "request",
+    "waits",
 ]
 
 Tools = Sequence[Tool | ToolSpec]
@@ -51,8 +62,7 @@ async def prepare(session: Book, provider: Provider, tools: Tools, config: Confi
     _do_micro(session, state, provider, now.micro, emit)
     if now.full is not None:
         await compact(_job(session, provider, tools, config, emit, now.full))
-    elif now.is_stuck:
-        _say_stuck(state, provider, tools, config, emit)
+    _say_crowded(state, provider, tools, config, emit)
 
 
 async def leave_alone(*_given: object) -> None:
@@ -130,7 +140,7 @@ def batch_line(chosen: Micro, cost_usd: float) -> str:
     return f"{what}, costs {price} now, paid after {batch.pays_after} calls ({chosen.reason})"
 
 
-def _say_stuck(state: Working, provider: Provider, tools: Tools, config: Config, emit: Emit) -> None:
+def _say_crowded(state: Working, provider: Provider, tools: Tools, config: Config, emit: Emit) -> None:
     limit = room_of(provider.model, config.compaction).limit
     fixed = state.fixed(tools) * state.meter.ratio
     if fixed > 0.6 * limit and state.says_once("fixed"):
@@ -174,7 +184,36 @@ def request(session: Book, provider: Provider, tools: Tools, config: Config) -> 
         tools=tool_specs(session.view, tools),
         max_tokens=max(room.max_tokens(size), LEAST_OUTPUT),
         protect=config.compaction.protect,
+        min_chars=config.compaction.min_chars,
+        is_paused=state.last_stop == "pause_turn" and not state.awaits_reply(),
     )
+
+
+def picture(session: Book, provider: Provider, tools: Tools, config: Config) -> Picture:
+    """Return what `/context` shows."""
+    state = working(session, provider)
+    now = planned(session, provider, tools, config)
+    room = room_of(provider.model, config.compaction)
+    return picture_of(session, state, now, room, state.fixed_parts(tools))
+
+
+def preview(session: Book, provider: Provider, tools: Tools, config: Config) -> Preview:
+    """Return what `/compact` would do now; changes nothing."""
+    now = planned(session, provider, tools, config, Wishes(forced="manual"))
+    price = provider.model.price
+    return preview_of(session, now.full, config, (price.input, price.output))
+
+
+def line_too_long(session: Book, provider: Provider, tools: Tools, config: Config, line: str) -> str:
+    """Return why a line cannot be sent whatever is compacted: its size and the room; empty if it can."""
+    state = working(session, provider)
+    ratio = state.meter.ratio
+    room = room_of(provider.model, config.compaction)
+    size = (fast_tokens(line) + BLOCK_OVERHEAD) * ratio
+    free = room.limit - state.fixed(tools) * ratio
+    if size <= free:
+        return ""
+    return f"This line is too long to send: about {round(size):,} tokens, and there is room for {round(free):,}."
 
 
 def next_cost(session: Book, provider: Provider, tools: Tools, _config: Config) -> float:

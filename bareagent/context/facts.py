@@ -13,7 +13,7 @@ from bareagent.context.readable import head_and_tail
 from bareagent.context.reminder import item_line, open_items
 from bareagent.context.tokens import fast_tokens
 from bareagent.entries import Kind, TodoItem
-from bareagent.messages import Block, Message, blocks_of, calls, has_results, results, text_of
+from bareagent.messages import Block, Message, calls, has_results, results, text_of
 
 LINES_TOKENS = 2_000
 DEMANDS_TOKENS = 2_000
@@ -63,7 +63,7 @@ def gather(messages: Sequence[Message], kinds: Sequence[Kind], earlier: Facts) -
     facts = msgspec.convert(msgspec.to_builtins(earlier), Facts)
     facts.pins, facts.todo = [], []
     for message, kind in zip(messages, kinds, strict=True):
-        if message["role"] == "user" and kind in {"line", "other"} and not has_results(message):
+        if message["role"] == "user" and kind == "line" and not has_results(message):
             line = text_of(message).strip("\n")
             if line.strip():
                 facts.lines.append(line)
@@ -158,12 +158,26 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True):
     command: float = 600
 
 
-def caps_for(usable: float, pin_tokens: int) -> Caps:
-    """Return the caps under a usable window: all together at most half of it, in proportion."""
+def rendered(
+    facts: Facts,
+    todo: Sequence[TodoItem],
+    pins: Sequence[str],
+    usable: float,
+    pin_tokens: int,
+    newest_line: str | None,
+) -> str:
+    """Return the facts as text, all together at most half of a usable window of estimated tokens.
+
+    Where they would be more, each kind shrinks in proportion.
+    """
     caps = Caps(newest=max(usable / 4, 1), pins=pin_tokens)
-    total = sum(msgspec.structs.astuple(caps)) + caps.files
-    share = min(1.0, usable / 2 / total)
-    return Caps(**{name: getattr(caps, name) * share for name in Caps.__struct_fields__})
+    text = render(facts, todo, pins, caps, newest_line)
+    share = 1.0
+    while fast_tokens(text) > usable / 2 and share > 0.01:
+        share *= min(usable / 2 / fast_tokens(text), 0.9)
+        shrunk = Caps(**{name: getattr(caps, name) * share for name in Caps.__struct_fields__})
+        text = render(facts, todo, pins, shrunk, newest_line)
+    return text
 
 
 def render(
@@ -262,9 +276,8 @@ def _uncounted(items: list[str]) -> tuple[list[str], int]:
 
 
 def last_line(messages: Sequence[Message], kinds: Sequence[Kind]) -> str | None:
-    """Return the newest genuine line of the user's; None if there is none."""
+    """Return the newest line of the user's own; None if there is none."""
     for message, kind in zip(reversed(messages), reversed(kinds), strict=True):
-        is_line = kind == "line" or (kind == "other" and message["role"] == "user" and blocks_of(message))
-        if is_line and message["role"] == "user" and not has_results(message):
+        if kind == "line" and message["role"] == "user":
             return text_of(message).strip("\n")
     return None

@@ -3,6 +3,7 @@
 Works on a session and, in `Compactor`, on a plain list; where it cuts is planned in `plan.py`.
 """
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from bareagent.context.readable import RESULT_CHARS, readable_parts
 from bareagent.context.room import room_of
 from bareagent.context.tokens import fast_tokens
 from bareagent.context.working import Book, Working, tool_specs
-from bareagent.entries import Compaction, Said, ToolSpec, Trigger, UsageEntry
-from bareagent.errors import ProviderError
+from bareagent.entries import Compaction, ReplyStarted, Retrying, Said, ToolSpec, Trigger, UsageEntry
+from bareagent.errors import InvalidRequest, ProviderError
 from bareagent.fold import header_text
 from bareagent.messages import Message, has_results, system
 from bareagent.seams import Emit, Heard, Provider, Tool
@@ -57,17 +58,18 @@ class Job(msgspec.Struct, kw_only=True):
     full: Full
     focus: str = ""
     facts_only: bool = False
+    spent: ask.Spent = msgspec.field(default_factory=ask.Spent)
 
 
 async def compact(job: Job) -> CompactOutcome:
     """Summarise, rebuild and log; nothing changes where no usable summary comes.
 
-    A cancelled call raises CancelledError and leaves the view as it was.
+    A cancelled call raises CancelledError and leaves the view as it was; what it cost is logged.
     """
-    snapshot = job.book.snapshot(SUFFIXES[job.full.trigger])
-    draft = _draft(job, snapshot)
-    reason = ""
-    if not job.facts_only:
+    draft = _draft(job, job.book.snapshot(SUFFIXES[job.full.trigger]))
+    if job.facts_only:
+        reason = "" if draft.facts else "there are no facts to keep"
+    else:
         reason = await _summarise(job, draft)
     if reason and not (job.full.is_urgent and draft.facts):
         return _failed(job, reason)
@@ -75,9 +77,11 @@ async def compact(job: Job) -> CompactOutcome:
         job.emit(Said(text=f"The summary failed: {reason}. The facts alone are kept.", level="warning"))
     size = _size_after(job, draft)
     if not reason and _is_too_large(job, size):
-        _bill(job, draft)
+        _bill(job)
         return _failed(job, "the result would not be smaller")
     draft.tokens_before, draft.tokens_after = round(job.full.before), round(size)
+    if not reason and job.spent.n_calls:
+        draft.usage, draft.cost_usd, draft.model = job.spent.usage, job.spent.cost_usd, job.spent.model
     return _done(job, job.book.compact(draft))
 
 
@@ -99,7 +103,7 @@ def _draft(job: Job, snapshot: Path | None) -> Compaction:
         capped=cut.caps,
         trigger=job.full.trigger,
         focus=job.focus,
-        snapshot=str(snapshot) if snapshot and rules.facts else "",
+        snapshot=str(snapshot) if snapshot else "",
     )
 
 
@@ -107,12 +111,11 @@ def _facts(job: Job) -> str:
     view, rules = job.book.view, job.config.compaction
     gone = [i for i in job.full.cut.source if not job.state.is_header(i)]
     earlier = fact.parse(view.compactions[-1].facts) if view.compactions else fact.Facts()
-    messages, kinds = [original(job.book, i) for i in gone], [view.kinds[i] for i in gone]
-    gathered = fact.gather(messages, kinds, earlier)
-    room = room_of(job.provider.model, rules)
-    usable = max(room.limit / job.state.meter.ratio - job.state.fixed(job.tools), room.limit / 8)
+    gathered = fact.gather([original(job.book, i) for i in gone], [view.kinds[i] for i in gone], earlier)
+    limit = room_of(job.provider.model, rules).limit
+    usable = max(limit / job.state.meter.ratio - job.state.fixed(job.tools), limit / 8)
     newest = fact.last_line(view.messages, view.kinds)
-    return fact.render(gathered, view.todo, view.pins, fact.caps_for(usable, rules.pin_tokens), newest)
+    return fact.rendered(gathered, view.todo, view.pins, usable, rules.pin_tokens, newest)
 
 
 def original(book: Book, index: int) -> Message:
@@ -128,34 +131,39 @@ def original(book: Book, index: int) -> Message:
 
 async def _summarise(job: Job, draft: Compaction) -> str:
     """Fill in the summary; return why there is none, or an empty text."""
-    rules = job.config.compaction
     try:
-        summary, spent = await _asked(job)
-    except ask.SummaryFailed as error:
-        _take(draft, error.spent)
-        _bill(job, draft)
-        return str(error)
-    except ProviderError as error:
+        draft.summary = await _asked(job)
+    except (ask.SummaryFailed, ProviderError, InvalidRequest) as error:
+        _bill(job)
         return str(error).rstrip(".")
-    draft.summary = summary
-    _take(draft, spent)
-    return "" if rules.summary_max_tokens else "no room for a summary"
+    except asyncio.CancelledError:
+        _bill(job)
+        raise
+    return ""
 
 
-async def _asked(job: Job) -> tuple[str, ask.Spent]:
+async def _asked(job: Job) -> str:
     view, rules = job.book.view, job.config.compaction
-    question = ask.Ask(
+    question = ask.Question(
         rules=rules,
         language=ask.language_of(rules.language, fact.last_line(view.messages, view.kinds)),
         focus=job.focus,
-        previous=view.compactions[-1].summary if view.compactions and rules.facts else "",
+        previous=view.compactions[-1].summary if view.compactions and rules.profile != "seed" else "",
     )
     quiet = _Quiet(job.emit)
-    if rules.summary_request == "prefix" and job.full.before + 2 * rules.summary_max_tokens < job.provider.model.window:
-        request = ask.prefix_request(request_messages(job.book), tool_specs(view, job.tools), question)
-        return await ask.summarise_prefix(job.provider, request, rules, quiet)
     model = await job.provider.facts(rules.model) if rules.model else job.provider.model
-    return await ask.summarise(job.provider, source_parts(job, question), question, model, job.state.meter.ratio, quiet)
+    if rules.summary_request == "prefix" and not rules.model and _has_room_behind(job):
+        messages, tools = request_messages(job.book), tool_specs(view, job.tools)
+        return await ask.summarise_prefix(job.provider, messages, tools, question, job.spent, quiet)
+    ratio = model.token_factor if rules.model else job.state.meter.ratio
+    parts = source_parts(job, question)
+    return await ask.summarise(job.provider, parts, question, model, ratio, job.spent, quiet)
+
+
+def _has_room_behind(job: Job) -> bool:
+    """Tell whether the question and its answer fit behind the request as it stands."""
+    room = 2 * job.config.compaction.summary_max_tokens + 1_000
+    return job.full.before + room < job.provider.model.window
 
 
 class _Quiet:
@@ -165,11 +173,13 @@ class _Quiet:
         self._emit = emit
 
     def __call__(self, heard: Heard, /) -> None:
-        if type(heard).__name__ in {"Retrying", "Said", "ReplyStarted"}:
+        if isinstance(heard, ReplyStarted):
+            self._emit(ReplyStarted(purpose="summary", model=heard.model))
+        elif isinstance(heard, Retrying | Said):
             self._emit(heard)
 
 
-def source_parts(job: Job, question: ask.Ask) -> list[str]:
+def source_parts(job: Job, question: ask.Question) -> list[str]:
     """Return the readable form of what is summarised, message by message."""
     rules = job.config.compaction
     from_log = rules.summary_source == "log"
@@ -189,14 +199,11 @@ def request_messages(book: Book) -> list[Message]:
     return [*([system(prompt.system)] if prompt and prompt.system else []), *book.view.messages]
 
 
-def _take(draft: Compaction, spent: ask.Spent) -> None:
-    draft.usage, draft.cost_usd, draft.model = spent.usage, spent.cost_usd, spent.model
-
-
-def _bill(job: Job, draft: Compaction) -> None:
-    if draft.usage is not None and (draft.usage.total or draft.cost_usd):
+def _bill(job: Job) -> None:
+    spent = job.spent
+    if spent.n_calls:
         job.book.record(
-            UsageEntry(usage=draft.usage, model=draft.model, purpose="summary", cost_usd=draft.cost_usd)
+            UsageEntry(usage=spent.usage, model=spent.model, purpose="summary", cost_usd=spent.cost_usd)
         )
 
 

@@ -10,8 +10,8 @@ import msgspec
 
 from bareagent.context.tokens import compact_json, fast_tokens, quarters, text_quarters
 from bareagent.entries import Kind
-from bareagent.fold import handle_of, placeholder
 from bareagent.messages import Block, Message, blocks_of, calls, is_cleared, n_images, text_of
+from bareagent.view import handle_of, placeholder
 
 BLOCK_OVERHEAD = 3.0
 """Tokens that a block costs beside its text."""

@@ -14,9 +14,10 @@ from bareagent.context.reminder import Todos, is_reminder
 from bareagent.context.room import room_of
 from bareagent.context.working import Working, working
 from bareagent.entries import AnyEntry, Cleared, Compaction, Kind, MessageEntry, Said, ToolSpec, UsageEntry
-from bareagent.fold import View, apply, header_text
+from bareagent.fold import apply, header_text
 from bareagent.messages import COMPRESSED_HEADER, Message, has_results, text_of
 from bareagent.seams import Emit, Heard, Provider
+from bareagent.view import View
 
 _log = logging.getLogger(__name__)
 Applied = TypeVar("Applied", MessageEntry, Cleared, Compaction)

@@ -52,7 +52,7 @@ class Plan(msgspec.Struct, kw_only=True):
     """What is due before this call; `load` is what stands before anything is done.
 
     `nag` is the reminder's text or empty; `full` None with `is_stuck` means that no compaction can
-    bring the request under its limit.
+    bring the request under its limit. `view` are the sizes it was planned on.
     """
 
     load: Load
@@ -60,6 +60,8 @@ class Plan(msgspec.Struct, kw_only=True):
     nag: str = ""
     full: Full | None = None
     is_stuck: bool = False
+    is_cold: bool = False
+    view: Sequence[Sized] = ()
 
 
 def plan(
@@ -82,7 +84,7 @@ def plan(
         room = msgspec.structs.replace(room, threshold=None)
     chosen = _micro(view.messages, loaded, cache, prices, rules, room, meter.ratio)
     lighter = without(loaded, chosen.batch) if chosen.reason else loaded
-    planned = Plan(load=load, micro=chosen, nag=nag)
+    planned = Plan(load=load, micro=chosen, nag=nag, is_cold=cache.is_cold, view=view.messages)
     trigger = wishes.forced or _automatic(lighter, room, rules, wishes)
     if trigger:
         planned.full = _full(view, trigger, lighter, rules, room, meter.ratio)
@@ -163,7 +165,7 @@ def _full(
     budget = min(rules.tail_tokens, usable / 4) / ratio
     is_forced = trigger in {"manual", "tool"}
     for turns in dict.fromkeys((rules.tail_turns, min(1, rules.tail_turns), 0)):
-        chosen = cut(view.messages, budget, turns, keeps_all_items=not rules.facts)
+        chosen = cut(view.messages, budget, turns, keeps_all_items=rules.profile == "seed")
         full = _expected(view, chosen, trigger, load, rules, room, ratio)
         if not chosen.source:
             continue

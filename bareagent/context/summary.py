@@ -34,12 +34,7 @@ _LEAST_CHUNK = 1_000
 
 
 class SummaryFailed(BareAgentError):
-    """No usable summary came; `usage` is what it cost all the same."""
-
-    def __init__(self, message: str, spent: "Spent | None" = None) -> None:
-        """Keep what was spent."""
-        super().__init__(message)
-        self.spent = spent or Spent()
+    """No usable summary came."""
 
 
 class Spent(msgspec.Struct):
@@ -59,7 +54,7 @@ class Spent(msgspec.Struct):
         self.n_calls += 1
 
 
-class Ask(msgspec.Struct, kw_only=True):
+class Question(msgspec.Struct, kw_only=True):
     """What a summary is asked with: the rules, the language as a code, the user's focus."""
 
     rules: Compaction
@@ -82,79 +77,82 @@ def language_of(setting: str, line: str | None) -> str:
     return "en" if not line or shown.isascii() else "auto"
 
 
-def question(ask: Ask) -> str:
+def question_text(question: Question) -> str:
     """Return what is asked, language, limit and focus in it."""
-    named = _NAMES.get(ask.language, ask.language)
+    named = _NAMES.get(question.language, question.language)
     language = (
-        "Write it in the language of the user's last line." if ask.language == "auto" else f"Write it in {named}."
+        "Write it in the language of the user's last line." if question.language == "auto" else f"Write it in {named}."
     )
     _, _, asked = text("summary").partition("\n---\n")
-    asked = asked.replace("{limit}", str(ask.rules.summary_max_tokens)).replace("{language}", language)
-    return f"{asked}\n\nThe user wants the summary to focus on: {ask.focus}" if ask.focus else asked
+    asked = asked.replace("{limit}", str(question.rules.summary_max_tokens)).replace("{language}", language)
+    return f"{asked}\n\nThe user wants the summary to focus on: {question.focus}" if question.focus else asked
 
 
-def text_request(conversation: str, ask: Ask) -> Request:
+def text_request(conversation: str, question: Question) -> Request:
     """Return the request that shows the history as quoted text."""
     fixed, _, _ = text("summary").partition("\n---\n")
-    parts = [f"<conversation>\n{conversation}\n</conversation>", question(ask)]
-    if ask.previous:
-        parts.insert(0, f"<previous-summary>\n{ask.previous}\n</previous-summary>")
+    parts = [f"<conversation>\n{conversation}\n</conversation>", question_text(question)]
+    if question.previous:
+        parts.insert(0, f"<previous-summary>\n{question.previous}\n</previous-summary>")
     return Request(
         messages=[system(fixed), user("\n\n".join(parts))],
-        max_tokens=2 * ask.rules.summary_max_tokens,
+        max_tokens=2 * question.rules.summary_max_tokens,
         thinking=False,
-        model=ask.rules.model,
+        model=question.rules.model,
         purpose="summary",
     )
 
 
 def prefix_request(
-    messages: Sequence[Message], tools: Sequence[ToolSpec], ask: Ask
+    messages: Sequence[Message], tools: Sequence[ToolSpec], question: Question
 ) -> Request:
-    """Return the request as it stands with the question behind it, so that it reads the cache."""
+    """Return the request as it stands with the question behind it, so that it reads the cache.
+
+    It goes out as a turn does: another purpose would change what stands before the messages.
+    """
     return Request(
-        messages=[*messages, user(question(ask))],
+        messages=[*messages, user(question_text(question))],
         tools=tools,
-        max_tokens=2 * ask.rules.summary_max_tokens,
-        protect=ask.rules.protect,
-        purpose="summary",
+        max_tokens=2 * question.rules.summary_max_tokens,
+        protect=question.rules.protect,
+        min_chars=question.rules.min_chars,
     )
 
 
 async def summarise(
-    provider: Provider, parts: Sequence[str], ask: Ask, model: ModelInfo, ratio: float, emit: Emit
-) -> tuple[str, Spent]:
+    provider: Provider,
+    parts: Sequence[str],
+    question: Question,
+    model: ModelInfo,
+    ratio: float,
+    spent: Spent,
+    emit: Emit,
+) -> str:
     """Return a summary of the readable parts, in as many requests as the model's window needs.
 
     Raises: SummaryFailed, ProviderError.
     """
-    spent = Spent()
-    summary = ask.previous
-    for chunk in _chunks(parts, _chunk_tokens(ask, model, ratio)):
-        folded = msgspec.structs.replace(ask, previous=summary)
-        summary = await _one(provider, text_request(chunk, folded), chunk, ask.rules, spent, emit)
-    return summary, spent
+    summary = question.previous
+    for chunk in _chunks(parts, _chunk_tokens(question, model, ratio)):
+        folded = msgspec.structs.replace(question, previous=summary)
+        reply = await provider.reply(text_request(chunk, folded), emit)
+        spent.add(reply)
+        summary = accepted(reply, chunk, question.rules.summary_max_tokens)
+    return summary
 
 
 async def summarise_prefix(
-    provider: Provider, request: Request, rules: Compaction, emit: Emit
-) -> tuple[str, Spent]:
-    """Return a summary asked for at the end of the request as it stands. Raises: as `summarise`."""
-    spent = Spent()
-    summary = await _one(provider, request, "", rules, spent, emit)
-    return summary, spent
-
-
-async def _one(
-    provider: Provider, request: Request, source: str, rules: Compaction, spent: Spent, emit: Emit
+    provider: Provider,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    question: Question,
+    spent: Spent,
+    emit: Emit,
 ) -> str:
-    reply = await provider.reply(request, emit)
+    """Return a summary asked for at the end of the request as it stands. Raises: as `summarise`."""
+    reply = await provider.reply(prefix_request(messages, tools, question), emit)
     spent.add(reply)
-    try:
-        return accepted(reply, source, rules.summary_max_tokens)
-    except SummaryFailed as error:
-        error.spent = spent
-        raise
+    return accepted(reply, "", question.rules.summary_max_tokens)
 
 
 def accepted(reply: Reply, source: str, limit: int) -> str:
@@ -212,10 +210,10 @@ def _weight(summary: str) -> float:
     return max(fast_tokens(summary), float(estimate_tokens(summary)))
 
 
-def _chunk_tokens(ask: Ask, model: ModelInfo, ratio: float) -> float:
+def _chunk_tokens(question: Question, model: ModelInfo, ratio: float) -> float:
     """Return how many estimated tokens of history one request may show."""
-    rules = ask.rules
-    around = fast_tokens(question(ask)) + rules.summary_max_tokens + 1_000
+    rules = question.rules
+    around = fast_tokens(question_text(question)) + rules.summary_max_tokens + 1_000
     room = model.window - 2 * rules.summary_max_tokens - ratio * around
     return max(room / ratio, _LEAST_CHUNK)
 

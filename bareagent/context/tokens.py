@@ -71,12 +71,20 @@ def fast_tokens(text: str) -> float:
     Counts byte classes and a few neighbours; fitted to o200k over real transcripts of coding agents.
     """
     data = text.encode("utf-8", "surrogatepass")
-    total = _BASE + len(data) * _PER_BYTE
-    for table, weights in _SCALES if text.isascii() else _WIDE_SCALES:
+    scales = _SCALES if text.isascii() else _WIDE_SCALES
+    if len(data) <= _SLICE:
+        return max(1.0, _BASE + _weigh(data, scales))
+    slices = (data[start : start + _SLICE] for start in range(0, len(data), _SLICE))
+    return _BASE + sum(_weigh(part, scales) for part in slices)
+
+
+def _weigh(data: bytes, scales: "_Scales") -> float:
+    total = len(data) * _PER_BYTE
+    for table, weights in scales:
         count = data.translate(table).count
         for key, weight in weights:
             total += count(key) * weight
-    return max(1.0, total)
+    return total
 
 
 def _table(**classes: str) -> bytes:
@@ -100,22 +108,21 @@ _LEADS = ((0xC0, "h"), (0xE0, "c"), (0xE2, "j"), (0xE3, "e"), (0xEA, "k"), (0xF0
 _SIGNS = _with_high(
     _table(a=_LOWER, A=_UPPER, d=_DIGITS, s=" ", t="\t", n="\n\r", q="\"'`", _="_-/."), _LEADS
 )
-_CASES = _with_high(_table(a=_LOWER, A=_UPPER, d=_DIGITS), ((0x100, "p"),))
+_CASES = _with_high(_table(a=_LOWER, A=_UPPER, d=_DIGITS), ((0x100, "h"),))
 _WORDS = _with_high(_table(a=_LOWER + _UPPER, d=_DIGITS, s=" ", n="\n\r\t"), ((0x100, "h"),))
 
-_BASE = 0.85
-_PER_BYTE = 0.0458
+_BASE = 0.815
+_PER_BYTE = 0.0515
 _Scales = tuple[tuple[bytes, tuple[tuple[bytes, float], ...]], ...]
 _SCALES: _Scales = (
-    (_SIGNS, ((b"A", 0.0956), (b"p", 0.4731), (b"q", 0.3052), (b"_", 0.6047), (b"pp", -0.4278), (b"ns", 1.3477))),
-    (_CASES, ((b"pa", 0.7689), (b"pA", 0.7092), (b"pd", 2.0119), (b"aA", 0.6579))),
-    (
-        _WORDS,
-        ((b"ps", 0.4657), (b"pd", -0.5926), (b"na", 1.2154), (b"np", 0.998), (b"da", 1.2476), (b"ad", 0.9043)),
-    ),
+    (_SIGNS, ((b"A", 0.0945), (b"p", 0.4026), (b"q", 0.3374), (b"_", 0.6279))),
+    (_CASES, ((b"pa", 0.7229), (b"pA", 0.649), (b"pd", 1.551), (b"aA", 0.6084))),
+    (_WORDS, ((b"ps", 0.609), (b"na", 1.5328), (b"da", 2.0716))),
 )
-_WIDE: tuple[tuple[bytes, float], ...] = ((b"c", 0.45), (b"e", 0.0427), (b"k", 0.66), (b"j", 0.66), (b"f", 1.4657))
+_WIDE: tuple[tuple[bytes, float], ...] = ((b"c", 0.25), (b"e", 1.7), (b"k", 0.65), (b"j", 0.9), (b"f", 1.85))
 _WIDE_SCALES: _Scales = ((_SIGNS, _SCALES[0][1] + _WIDE), *_SCALES[1:])
+_SLICE = 32 * 1024
+"""Bytes looked at together: what fits the processor's cache is counted twice as fast."""
 
 _DECAY = 0.97
 _START = 3000.0

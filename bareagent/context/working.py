@@ -31,9 +31,9 @@ from bareagent.entries import (
     Undone,
     UsageEntry,
 )
-from bareagent.fold import View
 from bareagent.messages import Message, text_of
 from bareagent.seams import Emit, Heard, ModelInfo, Provider, Tool
+from bareagent.view import View
 
 SLOT = "context"
 _UNCACHED_REPLIES = 3
@@ -95,7 +95,7 @@ class Working:
         self.guard = Guard()
         self.said: set[str] = set()
         self._billed: tuple[int, int] | None = None
-        self._fixed: tuple[Prompt | None, int, float] | None = None
+        self._fixed: tuple[Prompt | None, int, tuple[float, float]] | None = None
         self._recall_log()
 
     def _recall_log(self) -> None:
@@ -203,12 +203,16 @@ class Working:
 
     def fixed(self, tools: Sequence[Tool | ToolSpec]) -> float:
         """Return the estimate of system prompt and tools."""
+        return sum(self.fixed_parts(tools))
+
+    def fixed_parts(self, tools: Sequence[Tool | ToolSpec]) -> tuple[float, float]:
+        """Return the estimates of the system prompt and of the tools."""
         prompt = self.book.view.prompt
         if self._fixed is None or self._fixed[0] is not prompt or self._fixed[1] != len(tools):
-            text = prompt.system if prompt else ""
             specs = tool_specs(self.book.view, tools)
             weight = sum(fast_tokens(compact_json(msgspec.to_builtins(spec))) for spec in specs)
-            self._fixed = (prompt, len(tools), weight + (fast_tokens(text) if text else 0.0))
+            text = prompt.system if prompt else ""
+            self._fixed = (prompt, len(tools), (fast_tokens(text) if text else 0.0, weight))
         return self._fixed[2]
 
     def cache(self, model: ModelInfo) -> Cache:
