@@ -18,7 +18,7 @@ from bareagent.config import Config
 from bareagent.entries import ReplyDropped, ReplyStarted, Retrying, Said
 from bareagent.errors import BadRequest, ProviderError, ServerUnreachable, UnknownModel
 from bareagent.messages import Message
-from bareagent.provider import failures, models, retry
+from bareagent.provider import failures, lazy_sdk, models, retry
 from bareagent.provider.adapt import Adapted
 from bareagent.provider.model_cache import ModelCache
 from bareagent.provider.presets import OFFICIAL_URL, Found, Preset
@@ -31,15 +31,10 @@ ASK_TIMEOUT_S = 5.0
 N_PAUSED_KEPT = 8
 PREPARED_BY_SDK = ("bedrock", "vertex")
 
-_import_lock = threading.Lock()
-
 
 def sdk() -> Any:
-    """Return the `anthropic` module; the first call costs a second and more."""
-    with _import_lock:
-        module = importlib.import_module("anthropic")
-        importlib.import_module("anthropic.resources.messages")
-        return module
+    """Return the `anthropic` module; the first call costs half a second and more."""
+    return lazy_sdk.load()
 
 
 def preload() -> threading.Thread:
