@@ -117,12 +117,14 @@ def test_secrets_that_end_alike_have_masks_of_their_own() -> None:
     assert redactor.unmask(masked) == text
 
 
-def test_a_text_that_looks_like_a_mask_comes_back_as_it_was() -> None:
+def test_a_mask_of_ours_stays_and_one_that_is_not_ours_is_never_given_out() -> None:
     redactor = Redactor()
-    masked = redactor.mask(KEYS["api-key"])
-    for text in (f"{masked} and {KEYS['api-key']}", "[secret: password]", "PASSWORD=hunter22", masked * 3):
-        assert redactor.unmask(redactor.mask(text)) == text
-    assert redactor.mask("PASSWORD=hunter23") != redactor.mask("PASSWORD=hunter22")
+    foreign = "[secret: password] [secret: api-key …9fKq]"
+    assert redactor.mask(foreign) == foreign
+    masked = redactor.mask(f"{KEYS['api-key']} PASSWORD=hunter22")
+    assert masked == "[secret: api-key-2 …9fKq] PASSWORD=[secret: password-2]"
+    assert redactor.mask(masked) == masked
+    assert redactor.unmask(foreign) == foreign
 
 
 def test_the_programs_own_key_is_masked_whatever_its_shape() -> None:
@@ -213,17 +215,20 @@ def test_masking_keeps_structure_hides_every_key_and_is_undone(values: list[Any]
         assert not [key for key in KEYS.values() if key.encode() in masked]
         data = msgspec.json.decode(masked)["message"]
         assert _shape(data) == _shape(message)
-        assert redactor.unmask(data) == message
+        assert redactor.unmask(data) == redactor.unmask(message)
         assert json.loads(masked)["message"] == data
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(PIECES, max_size=6).map("".join), TEXTS)
-def test_masking_what_is_masked_changes_nothing_but_what_looks_like_a_mask(one: str, two: str) -> None:
+@given(TEXTS, TEXTS)
+def test_masking_twice_is_masking_once(one: str, two: str) -> None:
     redactor = Redactor()
-    for text in (one, two, one + two):
-        assert redactor.unmask(redactor.mask(text)) == text
-        assert redactor.unmask(redactor.unmask(redactor.mask(redactor.mask(text)))) == redactor.unmask(text)
+    for text in (one, two, f"{one} {two}"):
+        masked = redactor.mask(text)
+        assert redactor.mask(masked) == masked
+        assert redactor.unmask(masked) == redactor.unmask(text)
+        if "[secret: " not in text:
+            assert redactor.unmask(masked) == text
 
 
 def test_values_without_masks_are_the_same_objects() -> None:

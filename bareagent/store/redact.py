@@ -182,17 +182,8 @@ class Redactor:
         for secret, _ in self._known:
             spans += [(place, place + len(secret), "secret") for place in _places(secret, text)]
         if "[secret: " in text:
-            spans += self._spans_of_masks(text)
-        return spans
-
-    def _spans_of_masks(self, text: str) -> list[tuple[int, int, str]]:
-        """A text that looks like a mask of ours is masked itself, so that it comes back as it was."""
-        spans = []
-        for match in MASK.finditer(text):
-            if match[0] in self.originals:
-                spans.append((*match.span(), "text"))
-            else:
-                self._reserved.add(match[0])
+            # What is no mask of ours must not become one: it would be given an original it never had.
+            self._reserved.update(set(MASK.findall(text)) - self.originals.keys())
         return spans
 
     def _mask_of(self, secret: str, kind: str) -> str:
@@ -200,12 +191,12 @@ class Redactor:
         if mask is None:
             mask = self._masks[secret] = self._fresh_mask(secret, kind)
             self.originals[mask] = secret
-            if len(secret) >= _LEAST_KNOWN_CHARS and kind != "text":
+            if len(secret) >= _LEAST_KNOWN_CHARS:
                 self._know(secret)
         return mask
 
     def _fresh_mask(self, secret: str, kind: str) -> str:
-        last = secret.rstrip()[-4:] if len(secret) >= _TAIL_FROM_CHARS and kind != "text" else ""
+        last = secret.rstrip()[-4:] if len(secret) >= _TAIL_FROM_CHARS else ""
         tail = f" …{last}" if last and not set(last) & set("[]\n") else ""
         mask, k = f"[secret: {kind}{tail}]", 1
         while mask in self.originals or mask in self._reserved:
