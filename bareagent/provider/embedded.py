@@ -52,11 +52,11 @@ class EmbeddedProvider:
             # The process died: start it anew, once a call, and ask again where it answers now.
             return await (await self._ready()).reply(request, on_event)
 
-    async def select(self, name: str, /) -> ModelInfo:
+    async def select(self, _name: str, /) -> ModelInfo:
         """Return the one model there is, whatever is asked for."""
         return self._model
 
-    async def facts(self, name: str, /) -> ModelInfo:
+    async def facts(self, _name: str, /) -> ModelInfo:
         """Return the one model's facts."""
         return self._model
 
