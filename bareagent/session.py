@@ -315,6 +315,11 @@ class Session:
         """Read the log again, from its first entry on."""
         return self.log.entries()
 
+    def conversation(self) -> Iterator[MessageEntry]:
+        """Yield every message that was not taken back, those that were compacted too, as appended."""
+        dead = taken_back(e for e in self.entries() if isinstance(e, Undone | Rewound))
+        return (e for e in self.entries() if isinstance(e, MessageEntry) and not dead.has(e))
+
     def card(self, *, tokens: int = 0, branch: str = "") -> TurnEnd:
         """Return the entry for a run's end, so that lists read only head and tail of the log."""
         view = self.view

@@ -139,7 +139,7 @@ class Reading:
     def _slow_batch(self, chunk: bytes) -> list[AnyEntry]:
         entries = []
         place = self.end
-        self._count_lines()
+        self.count_lines()
         for line in chunk.split(b"\n")[:-1]:
             entry = self._slow_line(line, place)
             if entry is not None:
@@ -147,13 +147,14 @@ class Reading:
             place += len(line) + 1
         return entries
 
-    def _count_lines(self) -> None:
-        """Count the lines before a slow batch; quick batches are not counted, nobody asks for theirs."""
+    def count_lines(self) -> int:
+        """Return the number of whole lines read so far; quick batches are counted only when asked for."""
         while self._counted < self.end:
             size = min(CHUNK_BYTES, self.end - self._counted)
             block = os.pread(self._descriptor, size, self._counted)
             self.n_lines += block.count(b"\n")
             self._counted += len(block)
+        return self.n_lines
 
     def _slow_line(self, line: bytes, place: int) -> AnyEntry | None:
         self.n_lines += 1

@@ -1,0 +1,102 @@
+"""A conversation as a document: Markdown for people, JSON and JSON lines for programs. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from bareagent.entries import MessageEntry
+from bareagent.messages import Block, Message, blocks_of, text_of
+from bareagent.view import View
+
+FORMATS = ("md", "json", "jsonl")
+_HEADINGS = {"user": "You", "assistant": "Assistant", "system": "System"}
+_BACKTICKS = re.compile(r"`{3,}")
+
+
+def exported(form: str, full_id: str, view: View, entries: Iterable[MessageEntry]) -> Iterator[str]:
+    """Yield a conversation piece by piece in one of the `FORMATS`; `entries` are its messages in order."""
+    match form:
+        case "md":
+            yield from markdown(full_id, view, entries)
+        case "json":
+            yield as_json(full_id, view, entries)
+        case _:
+            yield from json_lines(view, (entry.message for entry in entries))
+
+
+def markdown(full_id: str, view: View, entries: Iterable[MessageEntry]) -> Iterator[str]:
+    """Yield the conversation as Markdown: lines and answers as text, calls and results as code."""
+    start = view.session
+    about = [f"session {full_id}", start.created[:10] if start else "", view.model]
+    yield f"# {_one_line(view.name or view.first_line) or full_id}\n\n{' · '.join(filter(None, about))}\n"
+    speaker = ""
+    for entry in entries:
+        heading = _heading(entry)
+        if heading and heading != speaker:
+            speaker = heading
+            yield f"\n## {heading}\n"
+        for block in blocks_of(entry.message):
+            text = _block(block)
+            if text:
+                yield f"\n{text}\n"
+
+
+def _heading(entry: MessageEntry) -> str:
+    if entry.kind == "results":
+        return ""
+    return _HEADINGS[entry.message["role"]]
+
+
+def _block(block: Block) -> str:
+    match block.get("type"):
+        case "text":
+            return str(block.get("text", "")).strip()
+        case "tool_use":
+            arguments = msgspec.json.format(msgspec.json.encode(block.get("input"))).decode()
+            return f"**{_one_line(str(block.get('name')))}**\n\n{_fenced(arguments, 'json')}"
+        case "tool_result":
+            label = "Error" if block.get("is_error") else "Result"
+            return f"{label}\n\n{_fenced(text_of(block))}"
+        case "thinking" | "redacted_thinking":
+            return ""
+        case other:
+            return f"*[{_one_line(str(other))}]*"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def as_json(full_id: str, view: View, entries: Iterable[MessageEntry]) -> str:
+    """Return the conversation as one JSON object."""
+    start = view.session
+    whole: dict[str, Any] = {
+        "id": full_id,
+        "name": view.name,
+        "created": start.created if start else "",
+        "cwd": start.cwd if start else "",
+        "model": view.model,
+        "turns": view.n_turns,
+        "cost_usd": view.cost_usd,
+        "usage": view.usage,
+        "system": view.prompt.system if view.prompt else "",
+        "messages": [{"n": e.n, "at": e.at, "kind": e.kind, **e.message} for e in entries],
+    }
+    return msgspec.json.format(msgspec.json.encode(whole)).decode() + "\n"
+
+
+def json_lines(view: View, messages: Iterable[Message]) -> Iterator[str]:
+    """Yield one message a line, the system prompt first, as snapshots have them."""
+    if view.prompt is not None:
+        prompt = {"role": "system", "content": [{"type": "text", "text": view.prompt.system}]}
+        yield msgspec.json.encode(prompt).decode() + "\n"
+    for message in messages:
+        yield msgspec.json.encode(message).decode() + "\n"
