@@ -93,7 +93,7 @@ class Request(msgspec.Struct, kw_only=True):
     before the oldest uncleared result of another tool that is longer than `min_chars`. `max_tokens` 0
     lets the provider choose the model's largest. `model` empty is the provider's present one.
     `is_paused`: the view ends in a reply whose stop reason was `pause_turn` (the provider knows by
-    itself those it gave).
+    itself those it gave). `conversation` names the session: a request of another one is no break.
     """
 
     messages: Sequence[Message]
@@ -104,6 +104,7 @@ class Request(msgspec.Struct, kw_only=True):
     protect: Sequence[str] = ()
     min_chars: int = 0
     is_paused: bool = False
+    conversation: str = ""
     purpose: Literal["turn", "summary", "subagent"] = "turn"
 
 

@@ -11,6 +11,7 @@ from bareagent.config import Config
 from bareagent.entries import (
     AnyDelta,
     AnyEntry,
+    Epoch,
     Interrupted,
     ReplyDropped,
     Said,
@@ -19,6 +20,7 @@ from bareagent.entries import (
 )
 from bareagent.errors import LimitReached, TooLong
 from bareagent.messages import INTERRUPTED_TEXT, Message, calls, system, text_block, text_of, user
+from bareagent.provider.cost import is_explained
 from bareagent.seams import Ask, Emit, Provider, Reply, Request
 from bareagent.session import Session
 
@@ -145,7 +147,7 @@ class Run:
         limit = self.config.limits.cost_usd
         if limit:
             self._check_money(limit)
-        return msgspec.structs.replace(request, purpose=self.box.purpose)
+        return msgspec.structs.replace(request, purpose=self.box.purpose, conversation=self.session.id)
 
     def _check_money(self, limit: float) -> None:
         spent = self.session.view.cost_usd
@@ -158,6 +160,7 @@ class Run:
 
     def take(self, reply: Reply) -> Stop | None:
         """Take a reply into the session; return how the run ends, None if it goes on."""
+        self._explain_break(reply)
         if reply.stop_reason == "refusal":
             return self._refused(reply)
         if not _says_anything(reply.message):
@@ -167,6 +170,14 @@ class Run:
         if calls(reply.message):
             return None
         return self._ends(reply)
+
+    def _explain_break(self, reply: Reply) -> None:
+        """Log an epoch the provider had to make; report a broken prefix that no epoch explains."""
+        if reply.epoch:
+            self.session.record(Epoch(reason=reply.epoch))
+        elif reply.prefix_break and not is_explained(self.session.entries()):
+            text = f"This request did not begin with the one before ({reply.prefix_break}): a fault of bareagent."
+            self.emit(Said(text=text, level="warning"))
 
     def _ends(self, reply: Reply) -> Stop | None:
         match reply.stop_reason:

@@ -2,10 +2,20 @@
 
 import pytest
 
-from bareagent.entries import AnyEntry, Cleared, Compaction, Epoch, MessageEntry, Rewound, Usage, UsageEntry
+from bareagent.entries import (
+    AnyEntry,
+    Cleared,
+    Compaction,
+    Epoch,
+    MessageEntry,
+    Rewound,
+    Sent,
+    Usage,
+    UsageEntry,
+)
 from bareagent.messages import user
 from bareagent.provider import models
-from bareagent.provider.cost import account
+from bareagent.provider.cost import account, is_explained
 from bareagent.seams import Price
 
 HAIKU = "claude-haiku-4-5"
@@ -72,3 +82,12 @@ def test_an_epoch_is_priced_by_the_call_behind_it() -> None:
 
 def test_what_comes_before_the_first_call_is_no_epoch() -> None:
     assert account([Epoch(n=1, reason="model"), reply(2, Usage(uncached=5))], prices).epochs == []
+
+
+def test_a_break_is_explained_by_an_epoch_since_the_last_reply_only() -> None:
+    said = MessageEntry(n=1, message=user("x"), kind="reply", usage=Usage(output=1), request=Sent(sha256="a"))
+    line = MessageEntry(n=2, message=user("y"), kind="line")
+    assert is_explained([line])
+    assert not is_explained([said, line])
+    assert is_explained([said, Cleared(n=3, handles=["r1"]), line])
+    assert not is_explained([said, Cleared(n=3, handles=["r1"]), said, line])

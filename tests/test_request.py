@@ -319,6 +319,13 @@ def test_a_break_of_the_prefix_is_found(where: str) -> None:
     assert broke_at(first, build(BREAKS[where](view), CLAUDE)) == where
 
 
+def test_another_conversation_is_no_break() -> None:
+    watch = PrefixWatch()
+    one, two = (build(Request(messages=[user(text)]), CLAUDE) for text in ("one", "two"))
+    assert (watch.check(one, "a"), watch.check(two, "b"), watch.check(one, "a")) == ("", "", "")
+    assert watch.check(two, "a") == "block 0"
+
+
 def test_model_and_thinking_changes_are_found() -> None:
     request = Request(messages=[user("a")])
     first = build(request, CLAUDE)

@@ -194,10 +194,6 @@ class ClaudeProvider:
         self._http = http_client
         self._client = None
 
-    def forget_prefix(self) -> None:
-        """Begin another conversation: its first request has none before it."""
-        self._watch.forget()
-
     def _build(self, request: Request, model: ModelInfo) -> Built:
         if request.messages and request.messages[-1] in self._paused:
             request = msgspec.structs.replace(request, is_paused=True)
@@ -213,7 +209,7 @@ class ClaudeProvider:
 
     def _kept(self, reply: Reply, built: Built, request: Request, without: str) -> Reply:
         if request.purpose == "turn":
-            reply.prefix_break = self._watch.check(built)
+            reply.prefix_break = self._watch.check(built, request.conversation)
             reply.epoch = without if reply.prefix_break else ""
         if reply.stop_reason == "pause_turn":
             self._paused = [*self._paused, reply.message][-N_PAUSED_KEPT:]

@@ -12,6 +12,7 @@ from bareagent.entries import (
     Epoch,
     MessageEntry,
     Model,
+    Prompt,
     Rewound,
     Undone,
     Usage,
@@ -103,9 +104,21 @@ def reason_of(entry: AnyEntry) -> str:
             return "rewind"
         case Model():
             return f"model {entry.model}"
+        case Prompt():
+            return "system prompt or tools changed"
         case Epoch():
             return entry.reason
     return ""
+
+
+def is_explained(entries: Iterable[AnyEntry]) -> bool:
+    """Tell whether an epoch stands behind a log's newest reply: a broken prefix is meant then."""
+    has_reason = True
+    for entry in entries:
+        if isinstance(entry, MessageEntry) and entry.request is not None:
+            has_reason = False
+        has_reason = has_reason or bool(reason_of(entry))
+    return has_reason
 
 
 def added(one: Usage, other: Usage) -> Usage:

@@ -195,15 +195,16 @@ class PrefixWatch:
 
     def __init__(self) -> None:
         self._last: Built | None = None
+        self._conversation = ""
 
-    def check(self, built: Built) -> str:
-        """Return where the prefix broke ("" if it did not): model, thinking, system, tools or a block."""
-        last, self._last = self._last, built
+    def check(self, built: Built, conversation: str = "") -> str:
+        """Return where the prefix broke ("" if it did not): model, thinking, system, tools or a block.
+
+        The first request of another conversation has none before it.
+        """
+        last = self._last if conversation == self._conversation else None
+        self._last, self._conversation = built, conversation
         return "" if last is None else broke_at(last, built)
-
-    def forget(self) -> None:
-        """Begin anew: the next request has none before it."""
-        self._last = None
 
 
 def broke_at(last: Built, built: Built) -> str:
