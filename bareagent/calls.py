@@ -5,7 +5,7 @@ import dataclasses
 import difflib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from bareagent.tools.background import Jobs
 from bareagent.tools.base import BadArguments, Marks, Seen, ToolContext, ToolError, decode, fit, spec
 from bareagent.tools.permissions import Verdict, judge_in, places_of
 from bareagent.tools.rules import Rules
+from bareagent.tools.skills import Skill, in_force, loaded_names, rules_of
 
 MAX_SIDE_BY_SIDE = 8
 MAX_REPEATS = 5
@@ -41,6 +42,7 @@ class Toolbox:
     program_paths: tuple[Path, ...] = ()
     free_paths: tuple[Path, ...] = ()
     environ: dict[str, str] | None = None
+    skills: Callable[[], Sequence[Skill]] = tuple
     seen: dict[Path, Seen] = dataclasses.field(default_factory=dict)
     marks: Marks = dataclasses.field(default_factory=Marks)
     steered: list[str] = dataclasses.field(default_factory=list)
@@ -269,7 +271,6 @@ class _Batch:
         return params, ""
 
     def _judge(self, tool: Tool, params: Any, ctx: ToolContext) -> Verdict:
-        permissions = self._config.permissions
         view = self._session.view
         places = places_of(
             ctx.root,
@@ -278,14 +279,27 @@ class _Batch:
             program_paths=self._box.program_paths,
             free_paths=self._box.free_paths,
             cwd=ctx.marks.shell_cwd or ctx.cwd,
+            search_path=ctx.environ.get("PATH"),
         )
         return judge_in(
             tool.needs(params, ctx),
             tool=tool.name,
-            mode=view.mode or permissions.mode,
-            rules=Rules.of(permissions.allow, permissions.ask, permissions.deny, view.grants),
+            mode=view.mode or self._config.permissions.mode,
+            rules=self._rules(),
             places=places,
         )
+
+    def _rules(self) -> Rules:
+        """Return the rules of the settings, the session's grants, and of skills loaded in this run."""
+        settings, view = self._config.permissions, self._session.view
+        allow, ask = list(settings.allow), list(settings.ask)
+        begin = max((i for i, kind in enumerate(view.kinds) if kind == "line"), default=0)
+        names = loaded_names(view.messages[begin:])
+        for skill in in_force(names, self._box.skills()) if names else ():
+            more_allowed, more_asked = rules_of(skill, [tool.name for tool in self._box.tools])
+            allow += more_allowed
+            ask += more_asked
+        return Rules.of(allow, ask, settings.deny, view.grants)
 
     async def _asked(self, tool: Tool, params: Any, ctx: ToolContext, verdict: Verdict) -> tuple[Any, str]:
         reply = await self._ask(await _question(tool, params, ctx, verdict))

@@ -1,6 +1,7 @@
 """Puts a program together: settings, provider, session, tools, agent. The only composition there is."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from bareagent.calls import Toolbox
 from bareagent.config import Config
 from bareagent.config_load import Loaded, load
 from bareagent.errors import SessionError, SessionNotFound, UsageError
-from bareagent.provider import chosen_name, make_provider
+from bareagent.provider import chosen_name, find_key, make_provider
 from bareagent.provider.embedded import EmbeddedProvider
 from bareagent.provider.local import is_demo_ready, weights
 from bareagent.seams import Ask, Emit, Provider, Tool
@@ -23,8 +24,9 @@ from bareagent.session import Session
 from bareagent.spawn import Spawner
 from bareagent.store.places import project_root
 from bareagent.store.transcripts import TranscriptManager
-from bareagent.tools import standard_tools
+from bareagent.tools import standard_tools, trust
 from bareagent.tools.background import Jobs
+from bareagent.tools.rules import Rules
 from bareagent.tools.skills import LoadSkill, skill_folders
 from bareagent.tools.subagent import Subagent
 from bareagent.tools.systemprompt import ProjectHead
@@ -52,11 +54,16 @@ class Options(msgspec.Struct, kw_only=True):
 
 
 class Setting(msgspec.Struct, kw_only=True):
-    """Where the program stands: folder, project, settings; `notes` are lines to show at the start."""
+    """Where the program stands: folder, project, settings; `notes` are lines to show at the start.
+
+    `steering` are the project's files that would steer the program; they are used if `is_trusted`.
+    """
 
     cwd: Path
     root: Path
     loaded: Loaded
+    steering: list[Path] = msgspec.field(default_factory=list)
+    is_trusted: bool = True
     notes: list[str] = msgspec.field(default_factory=list)
 
     @property
@@ -74,18 +81,44 @@ class Program(msgspec.Struct, kw_only=True):
 
 
 def settings(options: Options, env: Mapping[str, str] = os.environ) -> Setting:
-    """Read the settings for the working directory. Raises: ConfigError."""
+    """Read the settings for the working directory. Raises: ConfigError.
+
+    A project the user said no to is read as if it had no files of its own.
+    """
     cwd = working_directory()
     root = project_root(cwd)
     user_file = options.config or folders.config_folder() / "config.toml"
     if options.config is not None and not options.config.is_file():
         raise SessionNotFound(f"{options.config}: no such file", "check --config")
-    loaded = load(user_file, root / ".bareagent" / "config.toml", env, _flags(options))
-    setting = Setting(cwd=cwd, root=root, loaded=loaded, notes=list(loaded.refused))
+    steering = trust.steering_files(cwd, root)
+    is_trusted = not steering or _is_welcome(root)
+    project_file = root / ".bareagent" / "config.toml" if is_trusted else None
+    loaded = load(user_file, project_file, env, _flags(options))
+    permissions = loaded.config.permissions
+    Rules.of(permissions.allow, permissions.ask, permissions.deny)
+    setting = Setting(cwd=cwd, root=root, loaded=loaded, steering=steering, is_trusted=is_trusted)
+    setting.notes += loaded.refused
     stray = cwd / "config.toml"
     if stray.is_file() and stray != user_file:
         setting.notes.append(f"{stray} is not read; settings belong into {user_file}")
     return setting
+
+
+def _is_welcome(root: Path) -> bool:
+    """Tell whether a project's files may steer: until the user says no, they may."""
+    data = folders.data_folder()
+    return not trust.is_answered(root, data) or trust.is_trusted(root, data)
+
+
+def is_new_folder(setting: Setting) -> bool:
+    """Tell whether the user is to be asked if the project's own files may steer the program."""
+    return bool(setting.steering) and not trust.is_answered(setting.root, folders.data_folder())
+
+
+def remember_trust(setting: Setting, *, is_trusted: bool) -> None:
+    """Keep the user's answer; where it cannot be kept it holds for this time only."""
+    with contextlib.suppress(OSError):
+        trust.remember(setting.root, folders.data_folder(), is_trusted=is_trusted)
 
 
 def _flags(options: Options) -> dict[str, Any]:
@@ -109,15 +142,29 @@ def working_directory() -> Path:
 async def build(options: Options, setting: Setting, env: Mapping[str, str], emit: Emit, ask: Ask) -> Program:
     """Put the program together. Raises: BareAgentError."""
     provider = await choose_provider(options, setting, env)
-    manager = TranscriptManager(setting.root, folders.data_folder(), setting.config.session.dir)
+    manager = saved_sessions(setting, options, env)
     session = open_session(options, setting, manager)
     session.listeners.append(emit)
     box = _toolbox(setting, provider, env)
     head = PromptHead(setting, provider)
+    box.skills = head.project.skills
     box.spawn = Spawner(session, provider, box, setting.config, emit, ask, head)
     agent = Agent(session, provider, box, setting.config, emit, ask, head=head, manager=manager)
     await _bring_in_line(agent, options)
     return Program(agent=agent, setting=setting, manager=manager)
+
+
+def saved_sessions(setting: Setting, options: Options, env: Mapping[str, str]) -> TranscriptManager:
+    """Return the project's saved sessions; the program's own key is masked in them, whatever its shape."""
+    key = find_key(setting.config, env, options.provider).key
+    table = setting.config.session
+    return TranscriptManager(
+        setting.root,
+        folders.data_folder(),
+        table.dir,
+        redact=table.redact,
+        keys=[key] if key else [],
+    )
 
 
 async def choose_provider(options: Options, setting: Setting, env: Mapping[str, str]) -> Provider:
@@ -170,7 +217,8 @@ def _toolbox(setting: Setting, provider: Provider, env: Mapping[str, str]) -> To
     own = folders.config_folder()
     tools: list[Tool] = []
     if provider.model.capabilities.tools:
-        tools = [*standard_tools(setting.config), LoadSkill(own), Subagent()]
+        skill = LoadSkill(own, is_trusted=setting.is_trusted)
+        tools = [*standard_tools(setting.config), skill, Subagent()]
     return Toolbox(
         tools=tools,
         cwd=setting.cwd,
@@ -187,7 +235,12 @@ class PromptHead:
 
     def __init__(self, setting: Setting, provider: Provider) -> None:
         """Read nothing yet."""
-        self.project = ProjectHead(setting.cwd, setting.root, user_folder=folders.config_folder())
+        self.project = ProjectHead(
+            setting.cwd,
+            setting.root,
+            user_folder=folders.config_folder(),
+            is_trusted=setting.is_trusted,
+        )
         self._provider = provider
 
     def text(self) -> str:

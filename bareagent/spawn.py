@@ -122,7 +122,7 @@ class Spawner:
         box = Toolbox.of(tools_for(type, self._box.tools, self._depth + 1), session)
         box.cwd, box.root = self._box.cwd, self._box.root
         box.program_paths, box.free_paths = self._box.program_paths, self._box.free_paths
-        box.environ = self._box.environ
+        box.environ, box.skills = self._box.environ, self._box.skills
         box.asking = self._box.asking
         box.purpose = "subagent"
         return box

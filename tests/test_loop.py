@@ -326,3 +326,25 @@ async def test_a_bad_request_is_not_tried_again(make_server: MakeServer, tmp_pat
         with pytest.raises(BadRequest, match=r"odd \[/red\]"):
             await talk.agent.run("go")
         assert len(server.requests) == 1
+
+
+async def test_a_secret_reaches_the_model_but_not_the_disk(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    secret = "sk-ant-api03-" + "Ab1" * 20
+    (tmp_path / "notes.txt").write_text(f"key: {secret}\n")
+    read = {"name": "read_file", "input": {"file_path": "notes.txt"}}
+    server = await make_server([{"calls": [read]}, {"text": "seen"}, {"text": "again"}])
+    async with conversation(server, tmp_path) as talk:
+        await talk.agent.run("read it")
+        assert secret in str(server.requests[1].body)
+        assert talk.session.folder is not None
+        assert secret not in (talk.session.folder / "log.jsonl").read_text()
+        await talk.agent.run("more")
+        assert server.prefix_breaks() == []
+        folder_id = talk.session.id
+    async with conversation(server, tmp_path, resume=folder_id) as talk:
+        server.add({"text": "masked now"})
+        await talk.agent.run("after a resume")
+        assert secret not in str(server.requests[-1].body)
+        assert server.refused == []
