@@ -16,6 +16,10 @@ from typing import IO
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
+PR_SET_CHILD_SUBREAPER = 36
+CALL_VARIABLE = "BAREAGENT_CALL"
+"""In the environment of whatever the program starts in a session of its own: whose child it is."""
+OWN_CHILD = {CALL_VARIABLE: "own"}
 
 
 def _optional(name: str) -> ModuleType | None:
@@ -153,6 +157,17 @@ def _pid_and_parent(name: str) -> tuple[int, int] | None:
         return None
     fields = stat[stat.rindex(b")") + 1 :].split()
     return int(name), int(fields[1])
+
+
+def adopt_orphans() -> None:
+    """Let descendants whose parent has ended become this process's children, where the system can.
+
+    So a daemon that cut every tie to the command that made it is still found.
+    """
+    ctypes = _optional("ctypes")
+    if ctypes is not None and sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def is_alive(pid: int) -> bool:

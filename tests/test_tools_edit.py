@@ -225,6 +225,6 @@ async def test_the_preview_is_the_diff_and_writes_nothing(bench: Bench, tmp_path
     (tmp_path / "a").write_text("one\n")
     tool = TOOLS["edit_file"]
     params = tool.params(file_path="a", old_text="one", new_text="1")
-    preview = await tool.preview(params, bench.of_call("edit_file", {}))  # type: ignore[attr-defined]  # optional
+    preview = await tool.preview(params, bench.of_call("edit_file", {}))  # type: ignore[attr-defined]  # not every tool has one
     assert preview == "@@ -1 +1 @@\n-one\n+1"
     assert (tmp_path / "a").read_text() == "one\n"

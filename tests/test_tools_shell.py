@@ -94,6 +94,7 @@ LEAVERS = {
     "double fork": "(setsid sh -c 'sleep 3001 & sleep 3001 &' &) ; sleep 0.2",
     "deaf": "(trap '' TERM HUP INT; sleep 3001) & sleep 0.1",
     "deaf and away": "setsid sh -c \"trap '' TERM; sleep 3001; sleep 3001\" >/dev/null & sleep 0.2",
+    "nameless": "env -i setsid sh -c 'sleep 3001 >/dev/null 2>&1 & sleep 3001 &' >/dev/null & sleep 0.3",
     "stopped": "sleep 3001 & kill -STOP $!",
 }
 

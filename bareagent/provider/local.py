@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import os
 import secrets
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from typing import Any, Self
 
 from bareagent.errors import ConfigError, ServerUnreachable, UnknownModel
 from bareagent.folders import data_folder
+from bareagent.platform import OWN_CHILD
 
 DEMO_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 DEMO_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -228,6 +230,7 @@ class LocalModel:
             stdout=PIPE,
             stderr=PIPE,
             start_new_session=True,
+            env={**os.environ, **OWN_CHILD},
         )
         # Read all along, so that a talkative runtime never stands still on a full pipe.
         self._last_words = words = asyncio.create_task(_last_line(child.stderr))

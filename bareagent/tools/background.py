@@ -16,6 +16,7 @@ from bareagent.tools.capture import Capture
 
 WAIT_S = 10.0
 NOTICE_CHARS = 500
+KEPT_BYTES = 1 << 20
 
 
 class Job:
@@ -57,7 +58,7 @@ class Jobs:
 
     async def start(self, command: str, ctx: ToolContext) -> Output:
         """Start a command and return at once."""
-        capture = Capture(shell.kept_bytes(ctx.config), ctx.outputs)
+        capture = Capture(max(shell.kept_bytes(ctx.config), KEPT_BYTES))
         quiet = ctx.for_call(ctx.call)
         quiet.emit = _unheard
         job = Job(f"b{len(self._jobs) + 1}", command, await shell.begin(command, quiet, capture))
@@ -69,7 +70,6 @@ class Jobs:
 
     async def _follow(self, job: Job) -> None:
         job.ended = await job.running.ended(None)
-        job.running.capture.discard()
         job.running.grew.set()
         self._tell()
 

@@ -246,12 +246,12 @@ def _whole_lines(piece: str, *, at_end: bool) -> str:
 
 
 def store_output(ctx: ToolContext, text: str, handle: str) -> Path | None:
-    """Write a result's whole text to `outputs/HANDLE.txt`; None where the session has no folder."""
+    """Write a result's whole text, secrets masked, to `outputs/HANDLE.txt`; None without a folder."""
     if ctx.outputs is None:
         return None
     platform.make_private_folder(ctx.outputs)
     path = ctx.outputs / f"{safe_name(handle)}.txt"
-    data = valid_unicode(text).encode()
+    data = valid_unicode(ctx.session.mask(text)).encode()
     with os.fdopen(platform.open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
         for piece in _halves(data):
             file.write(piece)

@@ -1,6 +1,7 @@
 """What a command prints: head and tail in memory, the whole in a file, however much comes."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from bareagent import platform
@@ -16,8 +17,11 @@ class Capture:
     the last 32 MiB written round and round.
     """
 
-    def __init__(self, keep_bytes: int, folder: Path | None = None) -> None:
-        """Start empty; the file is made when it is needed."""
+    def __init__(
+        self, keep_bytes: int, folder: Path | None = None, mask: Callable[[str], str] | None = None
+    ) -> None:
+        """Start empty; the file is made when it is needed. `mask` hides the secrets of what is stored."""
+        self._mask = mask
         self.total = 0
         self.spill: Path | None = None
         self._keep = keep_bytes
@@ -77,8 +81,9 @@ class Capture:
             position += n
 
     def _drop_spill(self) -> None:
-        os.close(self._descriptor)
-        self._descriptor = -1
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
         self._is_full = True
         if self.spill is not None:
             self.spill.unlink(missing_ok=True)
@@ -93,16 +98,25 @@ class Capture:
                 self._put_in_order()
             os.close(self._descriptor)
             self._descriptor = -1
+            self._hide_secrets()
         except OSError:
             self._drop_spill()
 
+    def _hide_secrets(self) -> None:
+        if self._mask is None or self.spill is None:
+            return
+        masked = self.spill.with_suffix(".masked")
+        target = platform.open_private(masked, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with self.spill.open("rb") as source, os.fdopen(target, "wb") as file:
+            # Whole lines, so that no secret is cut, but never more of one than memory should hold.
+            while piece := source.read(COPY_BYTES) + source.readline(COPY_BYTES):
+                text = self._mask(piece.decode("utf-8", "surrogateescape"))
+                file.write(text.encode("utf-8", "surrogateescape"))
+        masked.replace(self.spill)
+
     def discard(self) -> None:
         """Delete the file; head and tail stay."""
-        if self._descriptor >= 0:
-            self._drop_spill()
-        elif self.spill is not None:
-            self.spill.unlink(missing_ok=True)
-            self.spill = None
+        self._drop_spill()
 
     def _put_in_order(self) -> None:
         side = STORED_EACH_SIDE_BYTES

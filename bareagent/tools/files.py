@@ -82,7 +82,8 @@ def _read(params: ReadParams, ctx: ToolContext) -> Output:
         is_stored = ctx.outputs is not None and path.is_relative_to(os.path.realpath(ctx.outputs))
         if not is_stored:
             _refuse_binary(name, start, os.fstat(file.fileno()).st_size)
-        return Output(text=_text(params, ctx, file, name))
+        text = _text(params, ctx, file, name)
+        return Output(text=ctx.session.unmask(text) if is_stored else text)
 
 
 def _refuse_binary(name: str, start: bytes, size: int) -> None:

@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from bareagent import platform
 from bareagent.tools.capture import Capture
 
-CALL_VARIABLE = "BAREAGENT_CALL"
+_MARK_NAME = f"{platform.CALL_VARIABLE}=".encode()
 READ_BYTES = 1 << 16
 SMALL_BYTES = 1 << 14
 PAUSE_S = 0.002
@@ -101,6 +101,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _running: "set[Process]" = set()
+_started: set[int] = set()
 
 
 class Process:
@@ -115,7 +116,7 @@ class Process:
         self.began = time.monotonic()
         self.grew = asyncio.Event()
         self._child = child
-        self._mark = f"{CALL_VARIABLE}={mark}".encode()
+        self._mark = _MARK_NAME + mark.encode()
         self._known: set[int] = set()
         self._on_text = on_text
         self._live = _Live(on_text)
@@ -198,6 +199,7 @@ class Process:
         self._live.flush()
         self.grew.set()
         _running.discard(self)
+        _started.discard(self.pid)
 
     def _alive(self) -> list[Survivor]:
         """Find every living process of this command, those that left its group too."""
@@ -298,6 +300,7 @@ async def start(
     pass_fds: Sequence[int] = (),
 ) -> Process:
     """Start a command in the shell. Raises: OSError where it cannot be started."""
+    platform.adopt_orphans()
     mark = os.urandom(8).hex()
     read_end, write_end = os.pipe()
     try:
@@ -308,7 +311,7 @@ async def start(
             stdout=write_end,
             stderr=write_end,
             cwd=cwd,
-            env={**environment, CALL_VARIABLE: mark},
+            env={**environment, platform.CALL_VARIABLE: mark},
             start_new_session=True,
             pass_fds=pass_fds,
         )
@@ -317,6 +320,7 @@ async def start(
         raise
     finally:
         os.close(write_end)
+    _started.add(child.pid)
     process = Process(child, mark, capture, on_text)
     process.watch(read_end)
     _running.add(process)
@@ -336,11 +340,36 @@ def _family(shell: int, mark: bytes, known: set[int]) -> list[Survivor]:
     members = {
         pid
         for pid, row in rows.items()
-        if shell in {pid, row.session, row.group} or _has_mark(pid, mark)
+        if shell in {pid, row.session, row.group} or _is_marked(row, mark)
     }
     members |= known & rows.keys()
     _add_children(members, rows)
+    _reap(row for row in rows.values() if row.state == "Z" and _is_adopted(row))
     return [Survivor(pid, rows[pid].name) for pid in sorted(members) if rows[pid].state not in "ZX"]
+
+
+def _is_marked(row: "_Row", mark: bytes) -> bool:
+    """Tell whether a process bears this call's mark, or none at all though a command of ours made it."""
+    if row.state in "ZX":
+        return False
+    try:
+        variables = Path(f"/proc/{row.pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    if mark in variables:
+        return True
+    return _is_adopted(row) and not any(variable.startswith(_MARK_NAME) for variable in variables)
+
+
+def _is_adopted(row: "_Row") -> bool:
+    """Tell whether a child of ours was made by another: what we start keeps our session or is known."""
+    return row.parent == os.getpid() and row.session != os.getsid(0) and row.pid not in _started
+
+
+def _reap(rows: Iterable["_Row"]) -> None:
+    for row in rows:
+        with contextlib.suppress(OSError):
+            os.waitpid(row.pid, os.WNOHANG)
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -372,13 +401,6 @@ def _row(pid: int) -> _Row | None:
     state, parent, group, session = stat[end + 2 :].split(maxsplit=4)[:4]
     name = stat[stat.index(b"(") + 1 : end].decode("utf-8", "replace")
     return _Row(pid, name, state.decode(), int(parent), int(group), int(session))
-
-
-def _has_mark(pid: int, mark: bytes) -> bool:
-    try:
-        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
 
 
 def _add_children(members: set[int], rows: Mapping[int, _Row]) -> None:

@@ -85,15 +85,15 @@ def _recalled(params: RecallParams, ctx: ToolContext) -> Output:
     if sum(ways) != 1:
         raise BadArguments("Give one of: tool with chars (from a placeholder), handle, query.")
     if params.query:
-        return Output(text=_hits(ctx, params.query))
+        return Output(text=ctx.session.unmask(_hits(ctx, params.query)))
     if match := _MESSAGE_HANDLE.fullmatch(params.handle):
-        return Output(text=_slice(_message_text(ctx, int(match[1])), params))
+        return Output(text=ctx.session.unmask(_slice(_message_text(ctx, int(match[1])), params)))
     kept = list(_results(ctx.session.entries()))
     found, note = _by_handle(kept, params) if params.handle else _by_placeholder(kept, params)
     text = _stored(ctx, found, params) or _slice(text_of(found.block) or "(no text)", params)
     notes = [f"[{found.told()}]", note, _age(ctx, found)]
     images = [part for part in _content(found.block) if part.get("type") == "image"]
-    return Output(text="\n".join([*filter(None, notes), text]), blocks=images)
+    return Output(text=ctx.session.unmask("\n".join([*filter(None, notes), text])), blocks=images)
 
 
 def _content(block: Block) -> list[Block]:
