@@ -147,7 +147,11 @@ class Run:
         limit = self.config.limits.cost_usd
         if limit:
             self._check_money(limit)
-        return msgspec.structs.replace(request, purpose=self.box.purpose, conversation=self.session.id)
+        # The log and the view hold masks for secrets; only the request has the originals.
+        messages = self.session.unmask(request.messages)
+        return msgspec.structs.replace(
+            request, messages=messages, purpose=self.box.purpose, conversation=self.session.id
+        )
 
     def _check_money(self, limit: float) -> None:
         spent = self.session.view.cost_usd
