@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 
 from bareagent import errors
 from bareagent.config import Config
-from bareagent.entries import InputDelta, ReplyStarted, Said, TextDelta, ThinkingDelta, ToolSpec
+from bareagent.entries import Epoch, InputDelta, ReplyStarted, Said, TextDelta, ThinkingDelta, ToolSpec
 from bareagent.messages import Message, answer, system, text_of, user
 from bareagent.provider import PRESETS, Found, find_key, keys, make_provider, models, preload
+from bareagent.provider.adapt import Adapted
 from bareagent.provider.presets import resolve
 from bareagent.provider.stream import Assembler, events_of, usage_of
 from bareagent.seams import Request
+from tests.conversation import Conversation, conversation
 from tests.heard import Ear, config, provider_for
 from tests.server import Call, Model, Server, Step
+from tests.server.fixtures import MakeServer
 
 BASH = ToolSpec(name="bash", description="Runs.", input_schema={"type": "object", "properties": {}})
 HERE = Path(__file__).parent
@@ -407,3 +410,51 @@ def test_the_sdk_can_be_loaded_ahead() -> None:
     thread = preload()
     thread.join(30)
     assert not thread.is_alive()
+
+
+BOUND = (
+    "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation. "
+    'Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
+)
+MODIFIED = (
+    "messages.7.content.9: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
+    "modified. These blocks must remain as they were in the original response."
+)
+
+
+@pytest.mark.parametrize("words", [BOUND, MODIFIED])
+def test_thinking_bound_to_another_history_is_left_out_for_good(words: str) -> None:
+    info = models.look_up("claude-sonnet-5-5")
+    adapted = Adapted()
+    old: Message = {"role": "assistant", "content": [{"type": "thinking", "thinking": "", "signature": "s1"}]}
+    new: Message = {"role": "assistant", "content": [{"type": "thinking", "thinking": "", "signature": "s2"}]}
+    view = [user("a"), old, user("b")]
+    assert adapted.learn(words, info, view) == "earlier thinking"
+    assert adapted.n_without_thinking([*view, new, user("c")]) == 2
+    assert adapted.n_without_thinking([user("summary"), old, user("b"), new]) == 2
+    assert adapted.to(info) == info
+    assert adapted.learn(words, info, [*view, new, user("c")]) == "earlier thinking"
+    assert adapted.learn(words, info, [*view, new, user("c")]) == "thinking"
+
+
+async def test_a_broken_prefix_is_reported_unless_an_epoch_explains_it(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    server = await make_server(["one", "two", "three", "four"])
+    async with conversation(server, tmp_path) as talk:
+        first = talk.session.messages
+        await talk.agent.run("first")
+        await talk.agent.run("second")
+        talk.session.record(Epoch(reason="a test"))
+        first[0]["content"][0]["text"] = "other"
+        await talk.agent.run("third")
+        assert not faults_in(talk)
+        first[0]["content"][0]["text"] = "first"
+        await talk.agent.run("fourth")
+        assert faults_in(talk) == [
+            "This request did not begin with the one before (block 0): a fault of bareagent."
+        ]
+
+
+def faults_in(talk: Conversation) -> list[str]:
+    return [heard.text for heard in talk.heard if isinstance(heard, Said) and "fault of" in heard.text]
