@@ -22,7 +22,7 @@ from bareagent.context.reminder import reminder_text
 from bareagent.context.room import LEAST_OUTPUT, room_of
 from bareagent.context.show import Item, Picture, Preview, picture_of, preview_of, waits
 from bareagent.context.tokens import Meter, estimate_tokens, fast_tokens
-from bareagent.context.working import Book, Working, tool_specs, working
+from bareagent.context.working import Book, Working, state_of, tool_specs
 from bareagent.entries import Said, ToolSpec, Trigger
 from bareagent.messages import Message, system, user
 from bareagent.seams import Emit, Provider, Request, Tool
@@ -55,8 +55,8 @@ Tools = Sequence[Tool | ToolSpec]
 
 async def prepare(session: Book, provider: Provider, tools: Tools, config: Config, emit: Emit) -> None:
     """Make the view ready for the next model call: nag, micro, full, each logged as it is done."""
-    state = working(session, provider)
-    now = planned(session, provider, tools, config, _wishes(state))
+    state = state_of(session, provider)
+    now = planned(session, provider, tools, config, wishes_of(state))
     if now.nag:
         session.append(system(now.nag), "reminder")
     _do_micro(session, state, provider, now.micro, emit)
@@ -73,7 +73,7 @@ def planned(
     session: Book, provider: Provider, tools: Tools, config: Config, wishes: Wishes | None = None
 ) -> Plan:
     """Return the plan for a session's next call as things stand; changes nothing."""
-    state = working(session, provider)
+    state = state_of(session, provider)
     view = state.measured(tools)
     model = provider.model
     return plan(
@@ -88,7 +88,8 @@ def planned(
     )
 
 
-def _wishes(state: Working) -> Wishes:
+def wishes_of(state: Working) -> Wishes:
+    """Return what happened before in a session that changes what is due."""
     is_full = state.last_stop == "model_context_window_exceeded"
     is_answered = not state.awaits_reply()
     return Wishes(
@@ -103,7 +104,7 @@ def _job(
 ) -> Job:
     return Job(
         book=session,
-        state=working(session, provider),
+        state=state_of(session, provider),
         provider=provider,
         tools=tools,
         config=config,
@@ -176,7 +177,7 @@ async def compact_now(
 
 def request(session: Book, provider: Provider, tools: Tools, config: Config) -> Request:
     """Return the next request as the view stands; its max_tokens is what the Meter leaves."""
-    state = working(session, provider)
+    state = state_of(session, provider)
     size = state.meter.size(state.measured(tools).estimate)
     room = room_of(provider.model, config.compaction)
     return Request(
@@ -191,7 +192,7 @@ def request(session: Book, provider: Provider, tools: Tools, config: Config) -> 
 
 def picture(session: Book, provider: Provider, tools: Tools, config: Config) -> Picture:
     """Return what `/context` shows."""
-    state = working(session, provider)
+    state = state_of(session, provider)
     now = planned(session, provider, tools, config)
     room = room_of(provider.model, config.compaction)
     return picture_of(session, state, now, room, state.fixed_parts(tools))
@@ -206,7 +207,7 @@ def preview(session: Book, provider: Provider, tools: Tools, config: Config) -> 
 
 def line_too_long(session: Book, provider: Provider, tools: Tools, config: Config, line: str) -> str:
     """Return why a line cannot be sent whatever is compacted: its size and the room; empty if it can."""
-    state = working(session, provider)
+    state = state_of(session, provider)
     ratio = state.meter.ratio
     room = room_of(provider.model, config.compaction)
     size = (fast_tokens(line) + BLOCK_OVERHEAD) * ratio
@@ -218,7 +219,7 @@ def line_too_long(session: Book, provider: Provider, tools: Tools, config: Confi
 
 def next_cost(session: Book, provider: Provider, tools: Tools, _config: Config) -> float:
     """Return about what the next call costs at least, in dollars: its input, the cached part read."""
-    state = working(session, provider)
+    state = state_of(session, provider)
     view = state.measured(tools)
     model = provider.model
     cache = state.cache(model)

@@ -12,7 +12,7 @@ from bareagent.context.full import ACKNOWLEDGEMENTS, Job, compact
 from bareagent.context.plan import Plan, Wishes, plan
 from bareagent.context.reminder import Todos, is_reminder
 from bareagent.context.room import room_of
-from bareagent.context.working import Working, working
+from bareagent.context.working import Working, state_of
 from bareagent.entries import AnyEntry, Cleared, Compaction, Kind, MessageEntry, Said, ToolSpec, UsageEntry
 from bareagent.fold import apply, header_text
 from bareagent.messages import COMPRESSED_HEADER, Message, has_results, text_of
@@ -179,7 +179,7 @@ class Compactor:
         """Compact the list in place where it is due; on failure it stays as it was."""
         book = self._book
         book.take(messages)
-        state = working(book, self.provider, self._clock)
+        state = state_of(book, self.provider, self._clock)
         state.measurer.forget()
         now = self._plan(state, Wishes(forced="manual" if force else None, is_resting=state.guard.is_resting))
         if now.micro.reason:

@@ -121,14 +121,14 @@ def _micro(
     room: Room,
     ratio: float,
 ) -> Micro:
-    """Return what micro-compaction does: at the limit the batch that brings relief, else by the rent."""
+    """Return what micro-compaction does: at the limit what brings relief, else what is due anyway."""
     usual = micro.decide(view, rules, cache, prices, ratio)
     if rules.micro != "auto" or not is_over(load, room):
         return usual
     for batch in (usual.batch, _everything(view, rules, cache, prices, ratio)):
         if batch.slots and _brings_relief(load, batch, room):
             return Micro(batch=batch, reason="limit", due=usual.due)
-    return usual if not rules.automatic else Micro(batch=usual.batch, rent=usual.rent, due=usual.due)
+    return usual
 
 
 def _everything(
@@ -170,7 +170,7 @@ def _full(
         if not chosen.source:
             continue
         if is_forced or full.after <= SHRINK * full.before:
-            return full if is_forced or full.after <= room.limit or trigger == "overflow" else None
+            return full if is_forced or full.after <= room.limit else None
     return None
 
 

@@ -242,7 +242,7 @@ class Working:
         return is_new
 
 
-def working(book: Book, provider: Provider, clock: Callable[[], float] | None = None) -> Working:
+def state_of(book: Book, provider: Provider, clock: Callable[[], float] | None = None) -> Working:
     """Return the working state of a session, made when first asked for."""
     found = book.working.get(SLOT)
     if isinstance(found, Working):
