@@ -10,16 +10,21 @@ from typing import Any, Protocol, TypeVar
 from bareagent import context
 from bareagent.calls import Toolbox
 from bareagent.config import MODES, Config
-from bareagent.entries import Epoch, Mode, Model, Name, Prompt, Said, TurnEnd
-from bareagent.errors import SessionNotFound, UsageError
+from bareagent.context.tokens import fast_tokens
+from bareagent.entries import Epoch, Mode, Model, Name, Pin, Prompt, Said, TurnEnd
+from bareagent.errors import SessionError, SessionNotFound, UsageError
 from bareagent.loop import agent_loop
-from bareagent.messages import Block, system, text_block, user
+from bareagent.messages import Block, system, text_block, text_of, user
+from bareagent.sanitize import clean
 from bareagent.seams import Ask, Emit, ModelInfo, Provider
 from bareagent.session import Session
-from bareagent.store.transcripts import TranscriptManager
+from bareagent.store.log import Log
+from bareagent.store.places import LOG_NAME
+from bareagent.store.transcripts import Found, TranscriptManager
 from bareagent.turn import CONTINUE, Stop
 
 AUTOMATIC_NAME_CHARS = 60
+NAME_CHARS = 200
 T = TypeVar("T")
 
 
@@ -34,7 +39,10 @@ class Head(Protocol):
 
 
 class Agent:
-    """A conversation. One run at a time; `interrupt` stops it from outside."""
+    """A conversation. One run at a time; `interrupt` stops it from outside.
+
+    `listed` are the ids of the last list of sessions shown, so that a row's number means one.
+    """
 
     def __init__(
         self,
@@ -56,6 +64,7 @@ class Agent:
         self.emit = emit
         self.ask = ask
         self.manager = manager
+        self.listed: list[str] = []
         self._head = head
         self._task: asyncio.Future[Any] | None = None
 
@@ -193,6 +202,10 @@ class Agent:
         self.card()
         return outcome.is_done
 
+    def preview(self) -> context.Preview:
+        """Return what `compact` would do now; changes nothing."""
+        return context.preview(self.session, self.provider, self.box.tools, self.config)
+
     def undo(self) -> None:
         """Take the newest compaction back. Raises: SessionError if there is none."""
         before = self.session.full_id
@@ -227,6 +240,93 @@ class Agent:
         self.restore()
         self.emit(Said(text=f"Resumed session: {self.session.full_id}"))
 
+    def name(self, text: str) -> str:
+        """Name the session, kept over compaction and resume; return the name as it is kept."""
+        words = _as_name(text)
+        self.session.record(Name(name=words))
+        return words
+
+    def rename(self, which: str, text: str) -> None:
+        """Name a saved session. Raises: SessionError, UsageError."""
+        found = self._saved().find(which)
+        if found.id == self.session.id:
+            self.name(text)
+            return
+        name = Name(name=_as_name(text))
+        log = Log.open(found.folder / LOG_NAME, mask=self._saved().redactor().mask_body)
+        with contextlib.closing(log):
+            for _ in log.load():
+                continue
+            log.append(name)
+
+    def remove(self, which: str) -> None:
+        """Delete a saved session for good. Raises: SessionError, for the present one too."""
+        found = self._saved().find(which)
+        if found.id == self.session.id:
+            raise SessionError("This session is open here; /new first.")
+        self._saved().remove(found)
+
+    def _saved(self) -> TranscriptManager:
+        if self.manager is None:
+            raise SessionNotFound("No saved sessions.")
+        return self.manager
+
+    def rewind(self, n: int) -> str:
+        """Go back to before the line that is entry `n` and return it; files are not touched.
+
+        Raises: SessionError if it is no line of this conversation.
+        """
+        message = self.session.original_message(n)
+        self.session.rewind(n)
+        self.box.seen.clear()
+        self.card()
+        return text_of(message)
+
+    def fork(self, n: int | None = None) -> None:
+        """Go on in a copy of the session up to before entry `n` (None: all); this one stays as it is.
+
+        Raises: SessionError, with the present session as it was.
+        """
+        old = self.session
+        if old.folder is None:
+            raise SessionError("This conversation is not saved; it cannot be forked.")
+        old.sync()
+        fork = self._saved().fork(
+            Found(old.id, old.folder), None if n is None else n - 1, old.generation
+        )
+        parent, view = old.full_id, old.view
+        name = Name(name=f"{view.name} (fork)", is_automatic=view.is_name_automatic)
+        other = Session.open(self._saved(), fork.id, cwd=old.cwd)
+        self._leave(other)
+        self.restore()
+        if view.name:
+            self.session.record(name)
+        self.card()
+        self.emit(Said(text=f"Forked {parent}: this is {self.session.full_id}"))
+
+    def pin(self, text: str) -> None:
+        """Keep a text word for word over all compactions. Raises: UsageError if pins take too much."""
+        text = text.strip()
+        if not text:
+            raise UsageError("There is nothing to pin.")
+        pins = [*self.session.view.pins, text]
+        size, most = sum(fast_tokens(pin) for pin in pins), self.config.compaction.pin_tokens
+        if size > most:
+            raise UsageError(
+                f"All pins together would take {round(size):,} tokens; {most:,} are allowed.",
+                "/unpin N takes one away; compaction.pin_tokens is the limit",
+            )
+        self.session.record(Pin(pins=pins))
+
+    def unpin(self, row: int) -> str:
+        """Take a pin away by its number from 1 and return it. Raises: UsageError."""
+        pins = list(self.session.view.pins)
+        if not 1 <= row <= len(pins):
+            raise UsageError(f"There is no pin {row}.", "/pins lists them")
+        text = pins.pop(row - 1)
+        self.session.record(Pin(pins=pins))
+        return text
+
     def _leave(self, other: Session) -> None:
         self.box.seen.clear()
         self.session.rebind(other)
@@ -240,8 +340,7 @@ class Agent:
             self.session.record(Epoch(reason="resumed after the cache's life"))
 
     def _idle_s(self) -> float:
-        last = self.session.log.read(self.session.log.last_n)
-        return time.time() - datetime.fromisoformat(last.at).timestamp()
+        return time.time() - datetime.fromisoformat(self.session.last_at()).timestamp()
 
     def set_mode(self, mode: str) -> None:
         """Use another permission mode. Raises: UsageError for an unknown one."""
@@ -268,6 +367,13 @@ class Agent:
         await self.box.jobs.end_all()
         await self.provider.aclose()
         self.session.close()
+
+
+def _as_name(text: str) -> str:
+    words = " ".join(clean(text).split())[:NAME_CHARS]
+    if not words:
+        raise UsageError("A name needs at least one letter.")
+    return words
 
 
 class Interrupted(Exception):

@@ -315,6 +315,13 @@ class Session:
         """Read the log again, from its first entry on."""
         return self.log.entries()
 
+    def last_at(self) -> str:
+        """Return when the last readable entry was appended (UTC, ISO 8601); empty for none."""
+        for n in range(self.log.last_n, 0, -1):
+            with contextlib.suppress(KeyError):
+                return self.log.read(n).at
+        return ""
+
     def conversation(self) -> Iterator[MessageEntry]:
         """Yield every message that was not taken back, those that were compacted too, as appended."""
         dead = taken_back(e for e in self.entries() if isinstance(e, Undone | Rewound))
