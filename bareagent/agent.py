@@ -291,9 +291,7 @@ class Agent:
         if old.folder is None:
             raise SessionError("This conversation is not saved; it cannot be forked.")
         old.sync()
-        fork = self._saved().fork(
-            Found(old.id, old.folder), None if n is None else n - 1, old.generation
-        )
+        fork = self._saved().fork(Found(old.id, old.folder), None if n is None else n - 1, old.generation)
         parent, view = old.full_id, old.view
         name = Name(name=f"{view.name} (fork)", is_automatic=view.is_name_automatic)
         other = Session.open(self._saved(), fork.id, cwd=old.cwd)

@@ -1,0 +1,138 @@
+"""What a line that begins with a slash does: the commands of the program itself, and their dispatch."""
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from bareagent import folders
+from bareagent.errors import BareAgentError, UsageError
+from bareagent.repl import commands_context, commands_program, commands_session
+from bareagent.repl.face import Face
+from bareagent.repl.table import COMMANDS, Command, command
+from bareagent.sanitize import one_line
+from bareagent.tools.base import ToolError
+from bareagent.tools.skills import Skill, find_skills, invocation
+
+__all__ = ["COMMANDS", "Command", "dispatch", "help_lines", "is_safe", "ordered", "skills_of"]
+
+_WORD = re.compile(r"/([A-Za-z][^\s/]*)(?:\s+(.*))?", re.DOTALL)
+_ORDER = (
+    *("help", "compact", "context", "cost", "status", "new", "clear", "resume", "sessions", "name"),
+    *("rewind", "fork", "export", "retry", "model", "mode", "default", "auto", "plan", "bypass"),
+    *("todo", "pin", "pins", "unpin", "tools", "skills", "config", "theme", "copy", "transcript", "exit"),
+)
+_MEANT = {
+    "quit": "exit",
+    "q": "exit",
+    "usage": "cost",
+    "undo": "compact",
+    "memory": "pins",
+    "history": "sessions",
+}
+_PARTS = (commands_context, commands_program, commands_session)
+
+
+def ordered() -> list[Command]:
+    """Return all commands in the order in which `/help` and the README list them."""
+    place = {name: index for index, name in enumerate(_ORDER)}
+    return sorted(COMMANDS.values(), key=lambda each: (place.get(each.name, len(_ORDER)), each.name))
+
+
+def skills_of(face: Face) -> tuple[Skill, ...]:
+    """Return the skills that the agent may load, and that `/skill-name` calls."""
+    tool = face.agent.box.find("load_skill")
+    if tool is None:
+        return ()
+    is_trusted = bool(getattr(tool, "is_trusted", True))
+    return find_skills(face.agent.box.root, user_folder=folders.config_folder(), is_trusted=is_trusted)
+
+
+def is_safe(line: str) -> bool:
+    """Tell whether a line is a command that may be answered while a run goes on."""
+    match = _WORD.fullmatch(line.strip())
+    known = COMMANDS.get(match[1].lower()) if match else None
+    return known is not None and known.is_safe
+
+
+async def dispatch(face: Face, line: str) -> bool:
+    """Do what a line asks for; False if it is no command, so that it goes to the model.
+
+    `//text` sends `/text`; a path (`/usr/lib is full`) is no command. Errors are said.
+    """
+    line = line.strip()
+    if line.startswith("//"):
+        await face.submit(line[1:])
+        return True
+    match = _WORD.fullmatch(line)
+    if match is None:
+        return False
+    try:
+        await _run(face, match[1], (match[2] or "").strip())
+    except ToolError as error:
+        face.say(str(error), "error")
+    except BareAgentError as error:
+        face.say(str(error), "error")
+        if error.hint:
+            face.say(error.hint, "dim")
+    return True
+
+
+async def _run(face: Face, name: str, argument: str) -> None:
+    known = COMMANDS.get(name.lower())
+    if known is not None:
+        await known.action(face, argument)
+        return
+    skills = skills_of(face)
+    skill = next((each for each in skills if each.name == name), None)
+    if skill is not None:
+        await face.submit(invocation(skill, argument))
+        return
+    raise unknown(name, [*COMMANDS, *(each.name for each in skills)])
+
+
+def unknown(name: str, names: Sequence[str]) -> UsageError:
+    """Return the error that names the nearest command."""
+    meant = _MEANT.get(name.lower())
+    begins = [each for each in names if each.startswith(name.lower())]
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.0)
+    nearest = meant or next(iter(begins + near), "help")
+    hint = "/help lists all commands; a line that begins with // is sent with one slash."
+    return UsageError(f"There is no command /{one_line(name, 40)}. The nearest is /{nearest}.", hint)
+
+
+@command("help", "[command]", argument="command", is_safe=True)
+async def show_help(face: Face, argument: str) -> None:
+    """List the commands, or explain one."""
+    name = argument.removeprefix("/").lower()
+    if not name:
+        face.say("\n".join(help_lines(face)))
+        return
+    known = COMMANDS.get(name)
+    if known is None:
+        raise unknown(name, list(COMMANDS))
+    face.say(f"{known.title}\n  {known.help}.")
+    if known.more:
+        face.say("\n".join(f"  {text}".rstrip() for text in known.more.split("\n")), "dim")
+
+
+def help_lines(face: Face) -> list[str]:
+    """Return the list that `/help` shows, one line a command, skills behind them."""
+    rows = [(each.title, each.help) for each in ordered()]
+    rows += [(f"/{skill.name}", skill.description) for skill in skills_of(face)]
+    width = min(max(len(title) for title, _ in rows), 30)
+    lines = [f"  {title:{width}}  {text}" for title, text in rows]
+    tail = "A line that begins with // is sent with one slash; !command runs a shell command."
+    return [*(one_line_kept(line, face.width) for line in lines), tail]
+
+
+def one_line_kept(line: str, width: int) -> str:
+    """Return a line cut to the width, its leading blanks kept."""
+    indent = len(line) - len(line.lstrip())
+    body = line[indent:]
+    return line[:indent] + (body if len(body) + indent <= width else body[: max(width - indent - 1, 1)] + "…")
+
+
+@command("exit")
+async def leave(face: Face, _argument: str) -> None:
+    """Leave the program; the session is saved."""
+    face.leave()

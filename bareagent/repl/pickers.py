@@ -1,0 +1,197 @@
+"""What can be chosen: saved sessions, lines to go back to, models, modes; and what a choice costs."""
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from bareagent.agent import Agent
+from bareagent.cells import cells
+from bareagent.config import MODES
+from bareagent.provider import models
+from bareagent.repl.face import Face, Row
+from bareagent.repl.view import cut, tokens
+from bareagent.sanitize import one_line
+from bareagent.seams import ModelInfo, Price
+from bareagent.store.cards import Card
+from bareagent.store.catalogue import Catalogue
+
+MODE_HELP = {
+    "plan": "reads and plans, changes nothing",
+    "default": "asks before anything is changed or run",
+    "auto": "edits inside the project run, commands ask",
+    "bypass": "asks nothing; only deny rules hold",
+}
+_TITLE_CELLS = 200
+
+
+@runtime_checkable
+class ListsModels(Protocol):
+    """A provider that can tell which models its server has."""
+
+    async def list_models(self) -> list[str]:
+        """Return their names."""
+
+
+def cards_here(agent: Agent) -> list[Card]:
+    """Return the cards of this project's sessions, newest change first."""
+    manager = agent.manager
+    if manager is None:
+        return []
+    with closing(Catalogue(manager.user_dir)) as catalogue:
+        return catalogue.cards(manager.folder)
+
+
+def cards_everywhere(agent: Agent) -> list[Card]:
+    """Return the cards of all projects' sessions, newest change first."""
+    if agent.manager is None:
+        return []
+    with closing(Catalogue(agent.manager.user_dir)) as catalogue:
+        return catalogue.all_cards()
+
+
+def age(changed_ns: int, now_s: float | None = None) -> str:
+    """Return how long ago something changed, in few words; a date from a month on."""
+    passed = max((time.time() if now_s is None else now_s) - changed_ns / 1e9, 0)
+    for size_s, limit_s, unit in ((60, 3600, "min"), (3600, 86_400, "h"), (86_400, 30 * 86_400, "d")):
+        if passed < size_s:
+            return "now"
+        if passed < limit_s:
+            return f"{passed // size_s:.0f} {unit}"
+    return datetime.fromtimestamp(changed_ns / 1e9).astimezone().strftime("%Y-%m-%d")
+
+
+def money(dollars: float) -> str:
+    """Return a sum as it is shown: `$0.42`, small ones with four digits."""
+    return f"${dollars:.2f}" if dollars >= 0.1 or dollars == 0 else f"${dollars:.4f}"
+
+
+def title_of(card: Card) -> str:
+    """Return a session's name or first line, clean and on one line."""
+    return one_line(card.title, _TITLE_CELLS) or "(no line yet)"
+
+
+def _facts(card: Card) -> list[str]:
+    facts = [f"{card.turns} turns", f"{tokens(card.tokens)} tokens"]
+    facts += [money(card.cost_usd)] if card.cost_usd else []
+    return facts + ([one_line(card.branch, 24)] if card.branch else [])
+
+
+def session_lines(cards: Sequence[Card], width: int, current: str = "") -> list[str]:
+    """Return the list of sessions, a row each, numbered from 1; what does not fit is left out from the right.
+
+    The session that is open has a `*`.
+    """
+    columns = [
+        [f"{n}{'*' if card.id == current else ''}" for n, card in enumerate(cards, 1)],
+        [card.full_id for card in cards],
+        [age(card.changed_ns) for card in cards],
+        [" · ".join(_facts(card)) for card in cards],
+    ]
+    if width < 72:
+        del columns[3], columns[1]
+    sizes = [max(map(cells, column), default=0) for column in columns]
+    lines = []
+    for row, card in zip(zip(*columns, strict=True), cards, strict=True):
+        cellsof = [value + " " * (size - cells(value)) for value, size in zip(row, sizes, strict=True)]
+        lines.append(cut("  ".join([*cellsof, title_of(card)]), width))
+    return lines
+
+
+def session_row(card: Card, home: str = "") -> Row:
+    """Return a session as a row of the picker; `home`: the present project's sessions folder.
+
+    The key of another project's session is its folder.
+    """
+    is_here = not home or card.folder.startswith(home)
+    where = "" if is_here else f" · {one_line(card.cwd, 60)}"
+    first = one_line(card.first_line, _TITLE_CELLS)
+    preview = [card.full_id + (f" · {one_line(card.model, 40)}" if card.model else "") + where]
+    preview += [f"> {first}"] if first else []
+    return Row(
+        key=card.id if is_here else card.folder,
+        text=title_of(card),
+        detail=" · ".join([age(card.changed_ns), *_facts(card)]) + where,
+        preview="\n".join(preview),
+    )
+
+
+async def pick_session(face: Face) -> str:
+    """Let the user choose a session to go on with; empty if they leave. Renames and deletes on the way."""
+    agent = face.agent
+    home = str(agent.manager.folder) if agent.manager is not None else ""
+
+    def rows(is_all: bool) -> list[Row]:
+        cards = cards_everywhere(agent) if is_all else cards_here(agent)
+        return [session_row(card, home) for card in cards if card.id != agent.session.id]
+
+    if not face.is_terminal:
+        return ""
+    if not rows(True) and not rows(False):
+        face.say("No saved sessions.")
+        return ""
+    while picked := await face.pick("Resume a session", rows, has_all=True, can_edit=True):
+        match picked.action:
+            case "choose":
+                return picked.key
+            case "rename":
+                agent.rename(picked.key, picked.text)
+            case "delete":
+                agent.remove(picked.key)
+    return ""
+
+
+def model_of(agent: Agent, name: str) -> ModelInfo:
+    """Return what is known of a model without asking anyone."""
+    present = agent.provider.model
+    return present if name == present.name else models.look_up(name, agent.config.models)
+
+
+def price_of(agent: Agent, name: str) -> Price:
+    """Return a model's prices."""
+    return model_of(agent, name).price
+
+
+def switch_cost(agent: Agent, info: ModelInfo) -> str:
+    """Return what changing to another model costs: the cache goes cold; empty where nothing is lost."""
+    size = agent.context_tokens()
+    if not agent.session.messages or info.name == agent.provider.model.name:
+        return ""
+    price = info.price.cache_write or info.price.input
+    dollars = f" ≈ {money(size * price / 1e6)}" if price else ""
+    return f"The cache goes cold: the next call sends {size:,} tokens anew{dollars}."
+
+
+async def pick_model(face: Face) -> str:
+    """Let the user choose a model; empty if they leave."""
+    if not face.is_terminal:
+        return ""
+    agent = face.agent
+    lists = agent.provider
+    listed = await lists.list_models() if isinstance(lists, ListsModels) else []
+    names = dict.fromkeys([agent.provider.model.name, *listed, *agent.config.models])
+    rows = [model_row(agent, name) for name in names]
+    picked = await face.pick("Choose a model", lambda _: rows)
+    return picked.key if picked else ""
+
+
+def model_row(agent: Agent, name: str) -> Row:
+    """Return a model as a row: window, prices, and what changing to it costs."""
+    info = model_of(agent, name)
+    detail = f"{tokens(info.window)} window"
+    if info.price.input:
+        detail += f" · ${info.price.input:g} in, ${info.price.output:g} out per M"
+    if name == agent.provider.model.name:
+        detail += " · in use"
+    return Row(key=name, text=one_line(name, 80), detail=detail, preview=switch_cost(agent, info))
+
+
+async def pick_mode(face: Face) -> str:
+    """Let the user choose a permission mode; empty if they leave."""
+    rows = [
+        Row(key=name, text=name, detail=MODE_HELP[name] + (" · in use" if name == face.agent.mode else ""))
+        for name in MODES
+    ]
+    picked = await face.pick("Choose a permission mode", lambda _: rows)
+    return picked.key if picked else ""
