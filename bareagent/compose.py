@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from bareagent import folders
+from bareagent import debuglog, folders
 from bareagent.agent import Agent
 from bareagent.calls import Toolbox
 from bareagent.config import Config
 from bareagent.config_load import Loaded, load
-from bareagent.errors import SessionError, SessionNotFound, UsageError
+from bareagent.errors import BareAgentError, SessionError, SessionNotFound, UsageError
 from bareagent.provider import chosen_name, find_key, make_provider
 from bareagent.provider.embedded import EmbeddedProvider
 from bareagent.provider.local import is_demo_ready, weights
@@ -141,6 +141,8 @@ def working_directory() -> Path:
 
 async def build(options: Options, setting: Setting, env: Mapping[str, str], emit: Emit, ask: Ask) -> Program:
     """Put the program together. Raises: BareAgentError."""
+    if options.is_debug:
+        emit = _debugged(options, setting, env, emit)
     provider = await choose_provider(options, setting, env)
     manager = saved_sessions(setting, options, env)
     session = open_session(options, setting, manager)
@@ -152,6 +154,13 @@ async def build(options: Options, setting: Setting, env: Mapping[str, str], emit
     agent = Agent(session, provider, box, setting.config, emit, ask, head=head, manager=manager)
     await _bring_in_line(agent, options)
     return Program(agent=agent, setting=setting, manager=manager)
+
+
+def _debugged(options: Options, setting: Setting, env: Mapping[str, str], emit: Emit) -> Emit:
+    key = find_key(setting.config, env, options.provider).key
+    path = debuglog.start([key] if key else [])
+    setting.notes.append(f"Debug log: {path}" if path else "No debug log could be written.")
+    return debuglog.heard_by(emit)
 
 
 def saved_sessions(setting: Setting, options: Options, env: Mapping[str, str]) -> TranscriptManager:
@@ -269,13 +278,17 @@ def start_face(options: Options) -> int:
 
 
 async def _print(options: Options) -> int:
-    from bareagent.headless import Printer, answer_once, prompt_text, refuse
+    from bareagent.headless import Printer, answer_once, prompt_text, refuse, report_failure
 
-    text = prompt_text(options.text or "", sys.stdin)
-    setting = settings(options)
     printer = Printer(options.output, sys.stdout, sys.stderr)
-    program = await build(options, setting, os.environ, printer, refuse)
-    for note in setting.notes:
+    try:
+        text = prompt_text(options.text or "", sys.stdin)
+        setting = settings(options)
+        program = await build(options, setting, os.environ, printer, refuse)
+    except BareAgentError as error:
+        report_failure(error, options.output, printer)
+        raise
+    for note in [*setting.notes, *program.agent.session.notes]:
         printer.note(note)
     try:
         return await answer_once(program.agent, text, options.output, printer)

@@ -156,20 +156,32 @@ def _report(
         if stop.text:
             printer.line(clean(stop.text))
         return
-    view = agent.session.view
+    printer.line(_result(agent, stop, error, seconds, is_error=code != 0))
+
+
+def _result(
+    agent: Agent | None, stop: Stop, error: BareAgentError | None, seconds: float, *, is_error: bool
+) -> str:
+    view = agent.session.view if agent else None
     result = {
         "type": "result",
-        "session_id": agent.session.full_id,
+        "session_id": agent.session.full_id if agent else "",
         "result": stop.text,
         "stop": stop.reason,
-        "is_error": code != 0,
+        "is_error": is_error,
         "error": str(error) if error else stop.detail or None,
         "turns": stop.turns,
-        "usage": msgspec.to_builtins(_total(view.usage.values())),
-        "cost_usd": round(view.cost_usd, 6),
+        "usage": msgspec.to_builtins(_total(view.usage.values() if view else ())),
+        "cost_usd": round(view.cost_usd, 6) if view else 0.0,
         "duration_s": round(seconds, 3),
     }
-    printer.line(json.dumps(result, ensure_ascii=False))
+    return json.dumps(result, ensure_ascii=False)
+
+
+def report_failure(error: BareAgentError, output: str, printer: Printer) -> None:
+    """Print the result object of a run that could not begin; its text goes to stderr elsewhere."""
+    if output != "text":
+        printer.line(_result(None, Stop(reason="error"), error, 0.0, is_error=True))
 
 
 def _total(usages: Any) -> Usage:

@@ -260,3 +260,21 @@ def test_a_stray_config_is_said_and_not_read(start_server: StartServer, project:
     done = run(["-p", "hi"], project, home=home, server=server)
     assert done.returncode == 0
     assert "config.toml is not read" in done.stderr
+
+
+def test_a_failure_before_the_run_is_a_result_object_too(project: Path, home: Path) -> None:
+    done = run(["-p", "hi", "--output", "json"], project, home=home)
+    result = result_of(done)
+    assert (done.returncode, result["stop"], result["is_error"]) == (77, "error", True)
+    assert "key" in result["error"]
+
+
+def test_debug_writes_a_log_without_the_key(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server([{"text": "ok"}])
+    done = run(["-p", "hi", "--debug"], project, home=home, server=server)
+    assert done.stdout == "ok\n"
+    (log,) = home.rglob("debug.log")
+    text = log.read_text()
+    assert '"type":"message"' in text
+    assert server.env["ANTHROPIC_API_KEY"] not in text
+    assert log.stat().st_mode & 0o777 == 0o600
