@@ -50,6 +50,48 @@ def example() -> str:
     return "\n".join([*HEAD, *_tables(Config, ""), *_named_tables(), ""])
 
 
+INTRO = """# Settings
+
+Four layers, each over the one before: your own `config.toml` (`bareagent paths` names its folder), the
+project's `.bareagent/config.toml`, environment variables `BAREAGENT_<TABLE>_<KEY>` (the value as in TOML, or
+plain text), and flags. Unknown keys and wrong types are errors that name file, line, key and what was expected.
+
+A project's file may set `[compaction]` (but `model`), `[reminder]`, `[ui]`, `tools.max_result_chars`,
+`tools.bash.timeout_s`, a tighter `permissions.mode`, more `permissions.ask` and `deny` rules, and lower
+`[limits]`. Anything else in it (an address, a key, a command, a looser mode) is refused by name and has no effect.
+
+A `config.toml` in the working directory is not read; the start says so.
+
+`profile = "seed"` sets several keys at once (docs/seeds.md); keys set by hand win over it.
+"""
+
+
+def reference() -> str:
+    """Return the text of docs/config.md."""
+    parts = [*_sections(Config, "")]
+    for name, table, shown in NAMED:
+        parts += [f"## [{name}]", f"{_title(table)} ({shown}).", _rows(table)]
+    return "\n\n".join([INTRO.strip(), *parts]) + "\n"
+
+
+def _sections(table: type[Table], name: str) -> Iterator[str]:
+    if name and any("." not in key.name for key in keys(table)):
+        yield from (f"## [{name}]", f"{_title(table)}.", _rows(table))
+    for item in msgspec.structs.fields(table):
+        if _is_table(item.type):
+            yield from _sections(item.type, f"{name}.{item.encode_name}".lstrip("."))
+
+
+def _rows(table: type[Table]) -> str:
+    rows = ["| key | default | what |", "|---|---|---|"]
+    for key in keys(table):
+        if "." not in key.name:
+            about = key.about.replace("|", "\\|")
+            options = f" ({', '.join(key.options)})" if key.options else ""
+            rows.append(f"| `{key.name}` | `{_toml(key.default)}` | {about}{options} |")
+    return "\n".join(rows)
+
+
 def _tables(table: type[Table], name: str) -> Iterator[str]:
     own = [key for key in keys(table) if "." not in key.name]
     if own:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bareagent.config import Config
-from bareagent.config_doc import example, keys
+from bareagent.config_doc import example, keys, reference
 from bareagent.config_load import load
 from bareagent.errors import ConfigError
 
@@ -141,3 +141,7 @@ def test_the_example_file_is_the_settings_and_their_defaults(tmp_path: Path) -> 
             value = value[part]
         assert value == key.default
         assert key.about
+
+
+def test_the_reference_page_is_made_from_the_settings() -> None:
+    assert (ROOT / "docs" / "config.md").read_text(encoding="utf-8") == reference()
