@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bareagent.config import Config
@@ -76,6 +76,7 @@ def test_bad_arguments_are_named_with_what_is_expected(name: str, raw: object, w
     assert len(text) < 400
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=12), st.recursive(st.none() | st.integers() | st.text(), st.lists)))
 def test_no_arguments_at_all_break_the_border(raw: dict[str, object]) -> None:
     for tool in TOOLS.values():
@@ -83,6 +84,7 @@ def test_no_arguments_at_all_break_the_border(raw: dict[str, object]) -> None:
             assert isinstance(decode(tool, raw), tool.params)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab\n", max_size=3000), st.integers(600, 1500), st.booleans())
 def test_a_capped_text_is_head_and_tail_within_the_limit(text: str, limit: int, is_stored: bool) -> None:
     stored = Path("/s/outputs/r17.txt") if is_stored else None

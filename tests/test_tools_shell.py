@@ -11,6 +11,7 @@ import pytest
 
 from bareagent.config import Config
 from bareagent.seams import Output
+from bareagent.store.redact import Redactor
 from bareagent.tools.base import ToolContext, ToolError
 from tests.tool_bench import TOOLS, Bench, gone, marked_processes, with_tools
 
@@ -273,3 +274,20 @@ async def test_two_hundred_megabytes_on_one_line(bench: Bench) -> None:
     stored = next(Path(str(bench.ctx.outputs)).iterdir())
     assert stored.stat().st_size < (64 << 20) + 100
     assert "column=" in await bench.text("read_file", file_path=str(stored), column=1000)
+
+
+async def test_stored_outputs_hold_no_secrets_and_are_given_back_whole(bench: Bench) -> None:
+    bench.session.redactor = Redactor()
+    key = "sk-ant-" + "a1B2" * 10
+    folder = Path(str(bench.ctx.outputs))
+    for n_lines in (8_000, 60_000):
+        command = f"seq {n_lines}; echo 'key {key}'; seq {n_lines}"
+        output = await bench.output("bash", command=command)
+        stored = folder / f"r{bench.n_calls}.txt"
+        assert str(stored) in output.text
+        text = stored.read_text()
+        assert key not in text
+        assert "key [secret: anthropic-key" in text
+        line = text.partition("key [secret")[0].count("\n") + 1
+        assert key in await bench.text("read_file", file_path=str(stored), offset=line, limit=1)
+    assert {path.suffix for path in folder.iterdir()} == {".txt"}

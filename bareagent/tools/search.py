@@ -97,7 +97,7 @@ class Grep:
         if "/" in params.include and target.is_dir():
             found.include = globs.matcher(_relative(params.include, folder))
         program = _rg(ctx)
-        argv = _rg_argv(program, params, name) if program else _walk(_job(params, name))
+        argv = rg_argv(program, params, name) if program else _walk(_job(params, name))
         end = await _run(argv, folder, found.feed)
         if end.code > 1 and not found.n_lines:
             raise ToolError(f"The search failed: {end.error or 'no reason given'}")
@@ -140,7 +140,8 @@ def _names(include: str) -> list[str]:
     return [] if any(name in {"", "**"} for name in names) else names
 
 
-def _rg_argv(program: str, params: GrepParams, name: str) -> list[str]:
+def rg_argv(program: str, params: GrepParams, name: str) -> list[str]:
+    """Return the command line of a search with ripgrep."""
     shape = {
         "content": ["--line-number", "--no-heading", f"--max-columns={COLUMNS}", "--max-columns-preview"],
         "files_with_matches": ["--files-with-matches"],
