@@ -56,10 +56,13 @@ Tools = Sequence[Tool | ToolSpec]
 async def prepare(session: Book, provider: Provider, tools: Tools, config: Config, emit: Emit) -> None:
     """Make the view ready for the next model call: nag, micro, full, each logged as it is done."""
     state = state_of(session, provider)
-    now = planned(session, provider, tools, config, wishes_of(state))
+    wishes = wishes_of(state)
+    now = planned(session, provider, tools, config, wishes)
     if now.nag:
         session.append(system(now.nag), "reminder")
     _do_micro(session, state, provider, now.micro, emit)
+    if now.full is not None and (now.nag or now.micro.reason):
+        now = planned(session, provider, tools, config, wishes)  # where it cuts has moved
     if now.full is not None:
         await compact(_job(session, provider, tools, config, emit, now.full))
     _say_crowded(state, provider, tools, config, emit)

@@ -181,9 +181,11 @@ class Compactor:
         book.take(messages)
         state = state_of(book, self.provider, self._clock)
         state.measurer.forget()
-        now = self._plan(state, Wishes(forced="manual" if force else None, is_resting=state.guard.is_resting))
+        wishes = Wishes(forced="manual" if force else None, is_resting=state.guard.is_resting)
+        now = self._plan(state, wishes)
         if now.micro.reason:
             book.clear([slot.result.handle for slot in now.micro.batch.slots], now.micro.reason)
+            now = self._plan(state, wishes)
         state.rent = now.micro.rent
         if now.full is not None:
             await compact(

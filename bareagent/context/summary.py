@@ -18,7 +18,7 @@ _SCRATCH = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _HEADED_SCRATCH = re.compile(
-    r"^#{1,6} *(?:analysis|scratch ?pad|scratch|reasoning|thinking)\b[^\n]*\n.*?(?=^#{1,6} |\Z)",
+    r"^#{1,6} *(?:analysis|scratch ?pad|scratch|reasoning|thinking) *:? *\n.*?(?=^#{1,6} |\Z)",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
 _WRAPPED = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
