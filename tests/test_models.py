@@ -7,7 +7,7 @@ import pytest
 
 from bareagent import errors
 from bareagent.config import ModelEntry
-from bareagent.entries import Usage
+from bareagent.entries import Said, Usage
 from bareagent.messages import user
 from bareagent.provider import models
 from bareagent.provider.model_cache import ModelCache
@@ -143,7 +143,11 @@ async def test_a_server_without_a_models_endpoint_is_no_failure() -> None:
     async with Server(["a"], lacks=["models"]) as server:
         settings = config(providers={"mine": {"base_url": server.url, "api_key_env": "K"}})
         provider = await provider_for({"K": "k"}, settings, name="mine", model="test-model")
-        await provider.reply(Request(messages=[user("hi")], max_tokens=100), Ear())
+        server.add("b")
+        ear = Ear()
+        for _ in range(2):
+            await provider.reply(Request(messages=[user("hi")], max_tokens=100), ear)
+        assert [said.text.count("200,000") for said in ear.of(Said)] == [1]
         assert provider.model.window == 200_000
         assert await provider.list_models() == models.names()
         await provider.aclose()

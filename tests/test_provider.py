@@ -3,6 +3,7 @@
 import asyncio
 import json
 import stat
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -243,11 +244,17 @@ def test_settings_lie_over_a_preset() -> None:
     assert resolve("ollama", settings).base_url == PRESETS["ollama"].base_url
 
 
-async def test_a_platform_that_is_not_installed_is_told() -> None:
-    provider = await provider_for({}, name="bedrock", model="anthropic.claude-haiku-4-5")
+@pytest.mark.parametrize("name", ["bedrock", "vertex"])
+async def test_a_platform_that_is_not_installed_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("google.auth", "botocore"):
+        monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.setenv("ANTHROPIC_VERTEX_PROJECT_ID", "p")
+    monkeypatch.setenv("CLOUD_ML_REGION", "us-east5")
+    provider = await provider_for({}, name=name, model="anthropic.claude-haiku-4-5")
     with pytest.raises(errors.ServerUnreachable) as caught:
         await provider.reply(ask(), Ear())
-    assert "bareagent[bedrock]" in caught.value.hint
+    await provider.aclose()
+    assert f"bareagent[{name}]" in caught.value.hint
 
 
 # Capabilities.

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import importlib
 import json
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -16,7 +17,7 @@ import msgspec
 
 from bareagent.config import Config
 from bareagent.entries import ReplyDropped, ReplyStarted, Retrying, Said
-from bareagent.errors import BadRequest, ProviderError, ServerUnreachable, UnknownModel
+from bareagent.errors import BadRequest, ProviderError, UnknownModel
 from bareagent.messages import Message
 from bareagent.provider import failures, lazy_sdk, models, retry
 from bareagent.provider.adapt import Adapted
@@ -45,8 +46,7 @@ def preload() -> threading.Thread:
 
 
 @functools.cache
-def call_failures() -> tuple[type[Exception], ...]:
-    """Return all that a call can raise: the SDK's errors, the transport's, and those of a garbled stream."""
+def _own_failures() -> tuple[type[Exception], ...]:
     httpx2 = importlib.import_module("httpx2")
     return (
         sdk().AnthropicError,
@@ -61,8 +61,21 @@ def call_failures() -> tuple[type[Exception], ...]:
         LookupError,
         AttributeError,
         AssertionError,
+        ImportError,
         RuntimeError,
     )
+
+
+def call_failures() -> tuple[type[Exception], ...]:
+    """Return all that a call can raise: the SDK's errors, the transport's, those of a garbled stream.
+
+    A platform's own (no credentials, say) are among them once its library was loaded.
+    """
+    platforms = {"google.auth.exceptions": "GoogleAuthError", "botocore.exceptions": "BotoCoreError"}
+    loaded = [
+        getattr(sys.modules[module], name) for module, name in platforms.items() if module in sys.modules
+    ]
+    return (*_own_failures(), *loaded)
 
 
 class ClaudeProvider:
@@ -85,6 +98,7 @@ class ClaudeProvider:
         self._watch = PrefixWatch()
         self._adapted = Adapted()
         self._paused: list[Message] = []
+        self._said_unknown: set[str] = set()
 
     def __repr__(self) -> str:
         """Leave the key out."""
@@ -106,6 +120,7 @@ class ClaudeProvider:
         Raises: InvalidRequest before anything is sent, else a leaf of ProviderError.
         """
         model = await self._model_of(request)
+        self._say_unknown(model, on_event)
         attempt, without = 1, ""
         while True:
             built = self._build(request, model)
@@ -207,6 +222,17 @@ class ClaudeProvider:
             await self.facts(self._model.name)
         return self._model
 
+    def _say_unknown(self, model: ModelInfo, on_event: Emit) -> None:
+        """Say once of a model that its numbers are guesses, and where to set them."""
+        if model.is_known or model.name in self._said_unknown:
+            return
+        self._said_unknown.add(model.name)
+        window = f"its window counts as {model.window:,} tokens"
+        where = f'set [models."{model.name}"] window in your settings if it has another'
+        on_event(
+            Said(text=f"Nothing is known of {model.name}: {window}, its price as none; {where}.", level="dim")
+        )
+
     def _kept(self, reply: Reply, built: Built, request: Request, without: str) -> Reply:
         if request.purpose == "turn":
             reply.prefix_break = self._watch.check(built, request.conversation)
@@ -259,8 +285,8 @@ class ClaudeProvider:
     async def _events(self, built: Built, assembler: Assembler) -> AsyncGenerator[Event, None]:
         client = await self._connected()
         if self._preset.kind in PREPARED_BY_SDK:
-            stream = await client.messages.create(**json.loads(built.body))
-            async with contextlib.aclosing(stream):
+            async with await client.messages.create(**json.loads(built.body)) as stream:
+                assembler.request_id = stream.response.headers.get("request-id", "")
                 async for event in stream:
                     yield event.to_dict(mode="json")
             return
@@ -423,9 +449,4 @@ def _platform_client(preset: Preset, shared: dict[str, Any]) -> Any:
     try:
         return getattr(sdk(), name)(**shared)
     except (ImportError, ValueError) as error:
-        lacking = ServerUnreachable(
-            f"{preset.name} cannot be used: {error}",
-            f"It needs `pip install 'bareagent[{preset.name}]'` and its platform's credentials.",
-        )
-        lacking.is_retryable = False
-        raise lacking from error
+        raise failures.no_platform(preset.name, str(error)) from error

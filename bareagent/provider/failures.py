@@ -55,6 +55,7 @@ MODEL = re.compile(
 )
 _BUSY = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 _ADDRESS = frozenset({"InvalidURL", "UnsupportedProtocol", "LocalProtocolError", "TooManyRedirects"})
+_PLATFORM = frozenset({"GoogleAuthError", "BotoCoreError", "ImportError"})
 _PASSING = frozenset({408, 409, 425, 429, 499})
 
 
@@ -117,6 +118,12 @@ def no_key(aim: Aim) -> NoKey:
     return NoKey(f"No key for {aim.provider} was found.", f"Run `bareagent setup`, or {where}.")
 
 
+def no_platform(provider: str, words: str) -> ServerUnreachable:
+    """Return the error for a cloud whose library or credentials are missing."""
+    hint = f"It needs `pip install 'bareagent[{provider}]'` and its platform's credentials."
+    return _lasting(f"{provider} cannot be used: {one_line(words, MAX_WIDTH_CELLS)}", hint)
+
+
 def garbled(reason: str) -> CutOff:
     """Return the error for an answer that is no stream of events."""
     return CutOff(f"The answer came garbled: {one_line(reason, MAX_WIDTH_CELLS)}.", _LATER)
@@ -158,6 +165,8 @@ def _of_connection(chain: list[BaseException], aim: Aim, *, has_begun: bool) -> 
             f"No trusted TLS connection to {aim.base_url}: {words}",
             "Behind a company proxy, point SSL_CERT_FILE to its certificate; a server without TLS needs http://.",
         )
+    if kinds & _PLATFORM:
+        return no_platform(aim.provider, words)
     if "ProxyError" in kinds:
         return _lasting(f"The proxy refused: {words}", "Check HTTPS_PROXY and NO_PROXY.")
     if not urlsplit(aim.base_url).hostname or kinds & _ADDRESS:

@@ -203,7 +203,7 @@ class PrefixWatch:
         The first request of another conversation has none before it.
         """
         last = self._last if conversation == self._conversation else None
-        self._last, self._conversation = built, conversation
+        self._last, self._conversation = msgspec.structs.replace(built, body=b""), conversation
         return "" if last is None else broke_at(last, built)
 
 
