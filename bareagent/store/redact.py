@@ -83,7 +83,7 @@ _SHAPES = (
     ),
 )
 _ALL_HINTS = {hint.encode() for shape in _SHAPES for hint in shape.hints}
-_HINTS = tuple(hint for hint in _ALL_HINTS if not any(o in hint for o in _ALL_HINTS - {hint}))
+_HINTS = (b"[secret: ", *(hint for hint in _ALL_HINTS if not any(o in hint for o in _ALL_HINTS - {hint})))
 _LEAST_OWN_CHARS = 6
 _LEAST_KNOWN_CHARS = 12
 _TAIL_FROM_CHARS = 20
@@ -139,11 +139,10 @@ class Redactor:
         return _unmasked(value, self.originals) if self.originals else value
 
     def _is_suspect(self, body: bytes) -> bool:
-        return (
-            any(hint in body for hint in _HINTS)
-            or any(needle in body for _, needle in self._known)
-            or b"[secret: " in body
-        )
+        for hint in _HINTS:  # a loop is twice as fast as any() here, and each append comes this way
+            if hint in body:
+                return True
+        return any(needle in body for _, needle in self._known)
 
     def _masked(self, value: Any, *, is_raw: bool = False) -> Any:
         """Mask strings and keys; below a call's `input` (raw) nothing is opaque."""
