@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from bareagent.entries import (
+    AnyEntry,
     Cleared,
     Compaction,
     Grant,
@@ -489,3 +491,67 @@ def test_apply_alone_does_what_a_session_does() -> None:
     apply(Undone(compaction=1), view)
     apply(MessageEntry(message=user("without a number")), view)
     assert view.messages[-1] == user("without a number")
+
+
+LOGS = Path(__file__).parent / "logs"
+DOCS = Path(__file__).parents[1] / "docs" / "sessions.md"
+
+
+def _saved_log(home: TranscriptManager, data: bytes) -> str:
+    found = home.create()
+    (found.folder / "log.jsonl").write_bytes(data)
+    return found.id
+
+
+def test_a_log_of_the_first_version_opens_for_ever(home: TranscriptManager) -> None:
+    data = (LOGS / "v1.jsonl").read_bytes()
+    name = _saved_log(home, data)
+    with contextlib.closing(Session.open(home, name, is_read_only=True)) as session:
+        view = session.view
+        assert session.full_id == f"{name}.1"
+        assert session.notes == []
+        assert view.ids == [5, 7, 9, 11, 12, 14, 16, 28]
+        assert [text_of(block) for block in session.messages[2]["content"]] == [
+            "[truncated: bash result, 221 chars]",
+            "[truncated: bash result, 10 chars, 1 image]",
+        ]
+        assert text_of(session.original("r9.2")) == "clean\u2028tree"
+        assert (view.name, view.mode, view.provider, view.grants) == (
+            "engine tests",
+            "default",
+            "anthropic",
+            ["bash(make test:*)"],
+        )
+        assert (view.pins, view.next_todo, len(view.todo)) == (["Never touch vendor/."], 3, 2)
+        assert round(view.cost_usd, 4) == 0.0289
+        assert view.usage["claude-sonnet-4-5"].output == 96 + 12 + 4 + 40 + 180 + 5
+        assert (view.compactions, view.n_masked, view.n_turns) == ([], 1, 4)
+        check_sendable(session, with_line=False)
+        known = {entry.__struct_config__.tag for entry in session.entries()}
+        assert len(known) == 17
+    with contextlib.closing(Session.open(home, name)) as session:
+        turn(session, "still writable")
+    assert (home.folder / name / "log.jsonl").read_bytes().startswith(data)
+
+
+def test_the_documented_example_is_a_log(home: TranscriptManager) -> None:
+    example = DOCS.read_text().split("```jsonl\n")[1].split("```")[0].encode()
+    name = _saved_log(home, example)
+    with contextlib.closing(Session.open(home, name)) as session:
+        assert session.notes == []
+        assert session.messages == [user("[Context Compressed]\nAda asked for the number of files: 42.")]
+        assert text_of(session.original("r4")) == "42"
+        assert session.view.cost_usd == pytest.approx(0.0033)
+        session.undo()
+        assert text_of(session.messages[2]) == "[truncated: bash result, 2 chars]"
+        line(session)
+        check_sendable(session, with_line=False)
+
+
+def test_every_type_and_field_of_an_entry_is_documented() -> None:
+    table = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", DOCS.read_text().split("### Types")[1], re.MULTILINE))
+    types = {str(struct.__struct_config__.tag): struct for struct in AnyEntry.__args__}
+    assert table.keys() == types.keys()
+    for name, struct in types.items():
+        fields = set(struct.__struct_encode_fields__) - {"v", "n", "at"}
+        assert fields <= set(re.findall(r"`(\w+)`", table[name])), name
