@@ -17,7 +17,7 @@ from bareagent import platform
 from bareagent.config import Config
 from bareagent.entries import ToolSpec
 from bareagent.messages import Block
-from bareagent.sanitize import valid_unicode
+from bareagent.sanitize import scrub, valid_unicode
 from bareagent.seams import Ask, Emit, Need, Output, Spawn, Tool
 
 if TYPE_CHECKING:
@@ -136,9 +136,12 @@ def _is_dull(node: dict[str, Any], key: str) -> bool:
 
 
 def decode(tool: Tool, raw: object) -> Any:
-    """Return checked parameters. Raises: BadArguments, which says what was wrong and what is expected."""
+    """Return checked parameters, every string valid Unicode.
+
+    Raises: BadArguments, which says what was wrong and what is expected.
+    """
     try:
-        return msgspec.convert(raw, tool.params, strict=True)
+        return msgspec.convert(scrub(raw), tool.params, strict=True)
     except msgspec.ValidationError as error:
         raise BadArguments(f"Bad arguments for {tool.name}: {_fault(str(error))}. {_expected(tool)}") from None
 
