@@ -12,7 +12,7 @@ from bareagent.calls import Toolbox
 from bareagent.config import MODES, Config
 from bareagent.context.tokens import fast_tokens
 from bareagent.entries import Epoch, Mode, Model, Name, Pin, Prompt, Said, TurnEnd
-from bareagent.errors import SessionError, SessionNotFound, UsageError
+from bareagent.errors import ProviderError, SessionError, SessionLocked, SessionNotFound, UsageError
 from bareagent.loop import agent_loop
 from bareagent.messages import Block, system, text_block, text_of, user
 from bareagent.sanitize import clean
@@ -25,6 +25,7 @@ from bareagent.turn import CONTINUE, Stop
 
 AUTOMATIC_NAME_CHARS = 60
 NAME_CHARS = 200
+LOCK_PAUSE_S = 0.2
 T = TypeVar("T")
 
 
@@ -206,6 +207,10 @@ class Agent:
         """Return what `compact` would do now; changes nothing."""
         return context.preview(self.session, self.provider, self.box.tools, self.config)
 
+    def picture(self) -> context.Picture:
+        """Return what fills the window."""
+        return context.picture(self.session, self.provider, self.box.tools, self.config)
+
     def undo(self) -> None:
         """Take the newest compaction back. Raises: SessionError if there is none."""
         before = self.session.full_id
@@ -217,7 +222,7 @@ class Agent:
         self.session.snapshot_if_new("new")
         self._leave(self._fresh_session())
         if name:
-            self.session.record(Name(name=name))
+            self.name(name)
         self.note_model()
         self.emit(Said(text="New conversation started."))
 
@@ -226,15 +231,36 @@ class Agent:
             return Session.in_memory(self.session.cwd)
         return Session.new(self.manager, self.session.cwd)
 
-    def resume(self, text: str, rows: Sequence[str] = ()) -> None:
-        """Go on with a saved session: an id, a prefix, a row of the last list, a name, `ID.N`.
+    def resume(self, text: str, rows: Sequence[str] = (), *, is_read_only: bool = False) -> None:
+        """Go on with a saved session: an id, a prefix, a row of the last list, a name, `ID.N`, a folder.
 
         It is loaded first; only then is the present one left. Raises: SessionError, with the present
-        session as it was.
+        session as it was; UsageError for the present one.
         """
-        if self.manager is None:
-            raise SessionNotFound("No saved sessions.")
-        other = Session.open(self.manager, text, rows=rows)
+        found = self._saved().find(text, rows)
+        if found.id == self.session.id and found.generation in {None, self.session.generation}:
+            raise UsageError(f"Session {self.session.full_id} is open already.")
+        self._switch(Session.open(self._saved(), text, rows=rows, is_read_only=is_read_only))
+
+    async def resume_when_free(self, text: str, rows: Sequence[str] = ()) -> bool:
+        """Wait until no other program writes a session, then go on with it; False if interrupted."""
+        with contextlib.suppress(Interrupted):
+            self._switch(await self._cancellable(self._opened(text, rows)))
+            return True
+        return False
+
+    async def _opened(self, text: str, rows: Sequence[str]) -> Session:
+        while True:
+            with contextlib.suppress(SessionLocked):
+                return Session.open(self._saved(), text, rows=rows)
+            await asyncio.sleep(LOCK_PAUSE_S)
+
+    def fork_saved(self, text: str, rows: Sequence[str] = ()) -> None:
+        """Go on in a copy of a saved session, which another program may be writing. Raises: SessionError."""
+        copy = self._saved().fork(self._saved().find(text, rows))
+        self._switch(Session.open(self._saved(), copy.id))
+
+    def _switch(self, other: Session) -> None:
         self.session.snapshot_if_new("resume")
         self._leave(other)
         self.restore()
@@ -331,6 +357,8 @@ class Agent:
 
     def restore(self) -> None:
         """Note what a resumed session must not bring back, and that its cached prefix is gone."""
+        if self.session.is_read_only:
+            return
         if self.session.view.mode == "bypass":
             self.set_mode(self.config.permissions.mode)
         life = self.provider.model.cache_life.seconds
@@ -352,6 +380,16 @@ class Agent:
         info = await self.provider.select(name)
         self.note_model()
         return info
+
+    async def follow_model(self) -> None:
+        """Use the model a resumed session had, where this provider has it; else note which one answers."""
+        view = self.session.view
+        if self.session.is_read_only:
+            return
+        if view.model and view.provider == self.provider.name and view.model != self.provider.model.name:
+            with contextlib.suppress(ProviderError):
+                await self.provider.select(view.model)
+        self.note_model()
 
     def note_model(self) -> None:
         """Log which model answers from here on, where it differs from what the log says."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bareagent.repl.commands import COMMANDS, dispatch, is_safe, ordered
-from tests.face import FakeFace, FaceMaker, faces_in
+from tests.face import FaceMaker, FakeFace, faces_in
 from tests.fakes import FakeProvider, said
 
 
@@ -29,7 +29,8 @@ async def test_help_lists_every_command_once(make: FaceMaker) -> None:
     text = await face.type("/help")
     for each in ordered():
         assert sum(line.split()[:1] == [f"/{each.name}"] for line in face.lines) == 1
-        assert each.help and "\n" not in each.help
+        assert each.help
+        assert "\n" not in each.help
         assert each.help[:30] in text
     assert "summary" in await face.type("/help compact")
     assert "summary" in await face.type("/help /compact")
@@ -94,8 +95,10 @@ async def test_resume_takes_a_row_a_prefix_or_a_name(make: FaceMaker) -> None:
     await talk(face, "about birds")
     second = face.agent.session.id
     rows = await face.type("/sessions")
-    assert first in rows and second in rows
-    assert face.lines[0].startswith("1*") and "birds" in face.lines[0]
+    assert first in rows
+    assert second in rows
+    assert face.lines[0].startswith("1*")
+    assert "birds" in face.lines[0]
     await face.type("/resume 2")
     assert face.agent.session.id == first
     await face.type(f"/resume {second[:-2]}")

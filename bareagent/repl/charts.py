@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 
 from bareagent.cells import cells
-from bareagent.context import Preview
+from bareagent.context import Picture, Preview
 from bareagent.provider.cost import Cost, Total
 from bareagent.repl.styles import Styles
-from bareagent.repl.view import cut, paint, tokens
-from bareagent.sanitize import one_line
+from bareagent.repl.view import cut, paint, tokens, wrapped
+from bareagent.sanitize import clean, one_line
 
-_NARROW = 72
 N_SHOWN = 8
+_SHARES = ("system", "tools", "user", "assistant", "thinking", "results", "cleared")
+_LETTERS = "stuahrc"
+_FREE = "·"
+_MARK = "│"
 
 
 def dollars(value: float) -> str:
@@ -117,3 +120,111 @@ def _ends(items: Sequence[str]) -> list[str]:
         return list(items)
     half = N_SHOWN // 2
     return [*items[:half], f"… {len(items) - 2 * half} more …", *items[-half:]]
+
+
+def context_lines(picture: Picture, saved_usd: float, width: int, styles: Styles) -> list[str]:
+    """Return the picture of the window as `/context` shows it; without colours in `styles` it is plain text.
+
+    `saved_usd` is what clearing has saved so far.
+    """
+    share = picture.size / max(picture.window, 1)
+    lines = [f"Context: {picture.size:,} of {picture.window:,} tokens ({share:.0%}), {picture.free:,} free"]
+    if width >= 24:
+        lines += _bars(picture, min(width - 2, 100), styles)
+    lines += legend_lines(picture, width, styles)
+    lines += [cut(line, width) for line in _limits(picture)]
+    if picture.largest:
+        lines.append("Largest:")
+        size = max(len(item.handle) for item in picture.largest)
+        lines += [
+            cut(f"  {tokens(item.tokens):>6}  {item.handle:{size}}  {item.what}".rstrip(), width)
+            for item in picture.largest
+        ]
+    lines += _folded(f"Micro-compaction: {picture.waits}", width)
+    lines += _folded(
+        f"Compactions so far: {picture.n_compactions} · cost so far {dollars(picture.cost_usd)}"
+        f" · saved by clearing {dollars(saved_usd)}",
+        width,
+    )
+    return [lines[0][:width], *lines[1:]]
+
+
+def _folded(text: str, width: int) -> list[str]:
+    return wrapped(clean(text), max(width, 4))
+
+
+def trigger_at(picture: Picture) -> int:
+    """Return the size in tokens at which full compaction comes, by whichever limit is reached first."""
+    if picture.threshold is None or not picture.plain:
+        return min(picture.limit, picture.threshold or picture.limit)
+    return min(picture.limit, round(picture.threshold * picture.size / picture.plain))
+
+
+def bar_cells(shares: Sequence[int], free: int, width: int) -> list[int]:
+    """Return how many of `width` cells each share and what is free get; what is there at all gets one."""
+    sizes = [*shares, max(free, 0)]
+    total = sum(sizes)
+    if not total:
+        return [0] * (len(sizes) - 1) + [width]
+    exact = [size * width / total for size in sizes]
+    given = [max(int(part), 1) if size else 0 for part, size in zip(exact, sizes, strict=True)]
+    while (spare := width - sum(given)) != 0:
+        step = 1 if spare > 0 else -1
+        open_to = [k for k in range(len(given)) if sizes[k] and (step > 0 or given[k] > 1)] or [
+            k for k in range(len(given)) if given[k]
+        ]
+        place = max(open_to, key=lambda k: step * (exact[k] - given[k]))
+        given[place] += step
+    return given
+
+
+def _bars(picture: Picture, width: int, styles: Styles) -> list[str]:
+    counts = bar_cells([picture.shares[name] for name in _SHARES], picture.free, width)
+    mark = min(trigger_at(picture) * width // max(picture.window, 1), width - 1)
+    looks, is_coloured = _looks(styles), bool(styles.keyword and styles.string)
+    signs = [("█" if is_coloured else letter) for letter in _LETTERS] + [_FREE]
+    row = [(sign, look) for sign, look, count in zip(signs, looks, counts, strict=True) for _ in range(count)]
+    row[mark] = (_MARK, styles.strong)
+    bar = "".join(paint(sign, look) for sign, look in row)
+    n_hot = min(picture.cached * width // max(picture.window, 1), width)
+    return ["  " + bar, *(["  " + paint("▔" * n_hot, styles.good)] if n_hot else [])]
+
+
+def _looks(styles: Styles) -> list[str]:
+    return [
+        styles.faint,
+        styles.number,
+        styles.accent,
+        styles.string,
+        styles.keyword,
+        styles.warning,
+        styles.faint,
+        styles.faint,
+    ]
+
+
+def legend_lines(picture: Picture, width: int, styles: Styles) -> list[str]:
+    """Return what each part of the bar is, with its tokens, as many beside each other as fit."""
+    is_coloured = bool(styles.keyword and styles.string)
+    entries = [
+        (paint("█", look) if is_coloured else letter, f"{name} {tokens(picture.shares[name])}")
+        for name, letter, look in zip(_SHARES, _LETTERS, _looks(styles), strict=False)
+    ]
+    entries.append((_FREE, f"free {tokens(picture.free)}"))
+    size = max(len(text) for _, text in entries) + 4
+    each = max((width - 2) // size, 1)
+    return [
+        "  " + "".join(f"{sign} {text:{size - 2}}" for sign, text in entries[k : k + each]).rstrip()
+        for k in range(0, len(entries), each)
+    ]
+
+
+def _limits(picture: Picture) -> list[str]:
+    lines = [f"  {_MARK} full compaction at about {trigger_at(picture):,} tokens"]
+    if picture.threshold is not None:
+        lines.append(f"    threshold {picture.threshold:,} by plain estimate, now {picture.plain:,}")
+    lines.append(f"    window less reserve {picture.limit:,}, now {picture.size:,}")
+    hot = (
+        f"the first {picture.cached:,} tokens" if picture.cached else "nothing, the next call sends all anew"
+    )
+    return [*lines, f"  ▔ in the cache: {hot}"]

@@ -4,16 +4,17 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from bareagent import folders
 from bareagent.errors import BareAgentError, UsageError
 from bareagent.repl import commands_context, commands_program, commands_session
 from bareagent.repl.face import Face
+from bareagent.repl.skills import skills_of
 from bareagent.repl.table import COMMANDS, Command, command
+from bareagent.repl.view import cut
 from bareagent.sanitize import one_line
 from bareagent.tools.base import ToolError
-from bareagent.tools.skills import Skill, find_skills, invocation
+from bareagent.tools.skills import invocation
 
-__all__ = ["COMMANDS", "Command", "dispatch", "help_lines", "is_safe", "ordered", "skills_of"]
+__all__ = ["COMMANDS", "Command", "dispatch", "help_lines", "is_safe", "ordered"]
 
 _WORD = re.compile(r"/([A-Za-z][^\s/]*)(?:\s+(.*))?", re.DOTALL)
 _ORDER = (
@@ -36,15 +37,6 @@ def ordered() -> list[Command]:
     """Return all commands in the order in which `/help` and the README list them."""
     place = {name: index for index, name in enumerate(_ORDER)}
     return sorted(COMMANDS.values(), key=lambda each: (place.get(each.name, len(_ORDER)), each.name))
-
-
-def skills_of(face: Face) -> tuple[Skill, ...]:
-    """Return the skills that the agent may load, and that `/skill-name` calls."""
-    tool = face.agent.box.find("load_skill")
-    if tool is None:
-        return ()
-    is_trusted = bool(getattr(tool, "is_trusted", True))
-    return find_skills(face.agent.box.root, user_folder=folders.config_folder(), is_trusted=is_trusted)
 
 
 def is_safe(line: str) -> bool:
@@ -122,14 +114,7 @@ def help_lines(face: Face) -> list[str]:
     width = min(max(len(title) for title, _ in rows), 30)
     lines = [f"  {title:{width}}  {text}" for title, text in rows]
     tail = "A line that begins with // is sent with one slash; !command runs a shell command."
-    return [*(one_line_kept(line, face.width) for line in lines), tail]
-
-
-def one_line_kept(line: str, width: int) -> str:
-    """Return a line cut to the width, its leading blanks kept."""
-    indent = len(line) - len(line.lstrip())
-    body = line[indent:]
-    return line[:indent] + (body if len(body) + indent <= width else body[: max(width - indent - 1, 1)] + "…")
+    return [*(cut(line, face.width) for line in lines), tail]
 
 
 @command("exit")

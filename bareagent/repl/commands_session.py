@@ -1,8 +1,33 @@
 """Commands about sessions: begin, go on, list, name, go back, fork, save elsewhere."""
 
-from bareagent.repl.face import Face
-from bareagent.repl.pickers import cards_here, pick_session, session_lines
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from bareagent import platform
+from bareagent.entries import AnyEntry, MessageEntry, Rewound, Undone
+from bareagent.errors import SessionError, SessionLocked, UsageError
+from bareagent.fold import taken_back
+from bareagent.repl.face import Face, Row
+from bareagent.repl.pickers import (
+    cards_here,
+    pick_line,
+    pick_session,
+    session_lines,
+    wanted_session,
+)
+from bareagent.repl.recap import Line, changed_since, changed_text, lines_of, recap_rows
 from bareagent.repl.table import command
+from bareagent.sanitize import one_line
+from bareagent.session import Session
+from bareagent.store.export import FORMATS, exported
+
+_LOCKED_CHOICES = (
+    Row(key="fork", text="fork", detail="go on in a copy of your own"),
+    Row(key="read", text="read only", detail="look at it, say nothing in it"),
+    Row(key="wait", text="wait", detail="go on once the other program is done; Esc gives up"),
+)
 
 
 @command("new", "[name]")
@@ -14,8 +39,8 @@ async def new(face: Face, argument: str) -> None:
 @command("clear", "[name]")
 async def clear(face: Face, argument: str) -> None:
     """Begin a new conversation and clear the screen."""
-    face.agent.new(argument)
     face.clear_screen()
+    face.agent.new(argument)
 
 
 @command("sessions", is_safe=True)
@@ -31,12 +56,148 @@ async def sessions(face: Face, _argument: str) -> None:
 
 @command("resume", "[session]", argument="session")
 async def resume(face: Face, argument: str) -> None:
-    """Go on with a saved session: a row of the list, an id or its beginning, ID.N, or a name.
+    """Go on with a saved session, chosen from a list or named.
 
-    Without a session: choose one. An older generation (ID.N) goes on as a fork.
+    A session is a row of the last list (one or two digits), an id or its beginning (four characters
+    or more), ID.N, or a name. An older generation (ID.N) goes on as a fork that begins with it.
+    Shown are the last exchanges, what was repaired, files that changed since, and the price of going on.
     """
-    wanted = argument or await pick_session(face)
+    wanted = await wanted_session(face, argument) if argument else await pick_session(face)
     if wanted:
-        face.agent.resume(wanted, face.agent.listed)
-    elif not face.is_terminal:
+        await _go_on(face, wanted)
+    elif not argument and not face.is_terminal:
         await sessions(face, "")
+
+
+async def _go_on(face: Face, wanted: str) -> None:
+    agent = face.agent
+    try:
+        agent.resume(wanted, agent.listed)
+    except SessionLocked as error:
+        if not face.is_terminal or not await _go_on_locked(face, wanted, error):
+            raise
+    await agent.follow_model()
+    face.show(recap_rows(agent, face.width, face.styles))
+
+
+async def _go_on_locked(face: Face, wanted: str, error: SessionLocked) -> bool:
+    """Offer what can be done with a session that another program writes; False if nothing was done."""
+    title = f"{error} {error.hint}"
+    picked = await face.pick(one_line(title, 200), lambda _: _LOCKED_CHOICES)
+    agent = face.agent
+    match picked.key if picked else "":
+        case "fork":
+            agent.fork_saved(wanted, agent.listed)
+        case "read":
+            agent.resume(wanted, agent.listed, is_read_only=True)
+        case "wait":
+            face.say("Waiting for the other program to end …", "dim")
+            return await agent.resume_when_free(wanted, agent.listed)
+        case _:
+            return False
+    return True
+
+
+@command("name", "[text]")
+async def name(face: Face, argument: str) -> None:
+    """Name this session, or show its name; /resume finds it by that."""
+    if argument:
+        face.say(f"Session name: {face.agent.name(argument)}")
+        return
+    face.say(f"Session name: {one_line(face.agent.session.view.name, 200) or '(none yet)'}")
+
+
+async def _line_meant(face: Face, argument: str, title: str) -> Line | None:
+    """Return the line that a number (1: the newest) or the picker means."""
+    lines = lines_of(face.agent.session)
+    if not lines:
+        raise UsageError("There is no line to go back to.")
+    if argument:
+        if not re.fullmatch(r"\d{1,6}", argument) or not 1 <= int(argument) <= len(lines):
+            raise UsageError(f"Give a number from 1 (the newest line) to {len(lines)}.")
+        return lines[int(argument) - 1]
+    if face.is_terminal:
+        return await pick_line(face, lines, title)
+    face.say(
+        "\n".join(f"{k}  {one_line(line.text, max(face.width - 6, 8))}" for k, line in enumerate(lines, 1))
+    )
+    return None
+
+
+@command("rewind", "[N]")
+async def rewind(face: Face, argument: str) -> None:
+    """Go back to before one of your lines; the line comes back as the draft.
+
+    N counts from the newest line, which is 1. Files are not touched: the ones that the session changed
+    since are named. The log keeps what was taken back.
+    """
+    line = await _line_meant(face, argument, "Go back to before")
+    if line is None:
+        return
+    changed = changed_text(changed_since(face.agent.session, line.n))
+    face.set_draft(face.agent.rewind(line.n))
+    face.say(f"Back to before: {one_line(line.text, max(face.width - 17, 20))}")
+    if changed:
+        face.say(changed, "warning")
+
+
+@command("fork", "[N]")
+async def fork(face: Face, argument: str) -> None:
+    """Go on in a copy of this session; with N, in one that ends before a line (1: the newest)."""
+    if not argument:
+        face.agent.fork()
+        return
+    line = await _line_meant(face, argument, "Fork before")
+    if line is not None:
+        face.agent.fork(line.n)
+        face.set_draft(line.text)
+
+
+def said_entries(session: Session) -> Iterator[MessageEntry]:
+    """Yield all messages of a session that were not taken back, compacted ones too."""
+    known: list[AnyEntry] = list(session.entries())
+    dead = taken_back(entry for entry in known if isinstance(entry, Undone | Rewound))
+    return (entry for entry in known if isinstance(entry, MessageEntry) and not dead.has(entry))
+
+
+def document(session: Session, form: str) -> Iterator[str]:
+    """Yield the whole conversation in one of the forms of export."""
+    return exported(form, session.full_id, session.view, said_entries(session))
+
+
+@command("export", "[md | json | jsonl] [file]", words=FORMATS)
+async def export(face: Face, argument: str) -> None:
+    """Write the whole conversation into a file: Markdown, JSON, or a message a line.
+
+    Without a form the file's ending decides; without a file it is named after the session. A file that
+    exists is not overwritten.
+    """
+    session = face.agent.session
+    first, _, rest = argument.partition(" ")
+    form, file = (first, rest.strip()) if first in FORMATS else ("", argument)
+    form = form or next((each for each in FORMATS if file.endswith(f".{each}")), "md")
+    path = session.cwd / Path(file or f"bareagent-{session.full_id}.{form}").expanduser()
+    write_new(path, document(session, form))
+    face.say(f"Exported to {path}")
+
+
+def write_new(path: Path, pieces: Iterator[str]) -> None:
+    """Write a new private file. Raises: UsageError where there is one, SessionError where it cannot be."""
+    try:
+        descriptor = platform.open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.writelines(pieces)
+    except FileExistsError:
+        raise UsageError(f"{path} exists and is not overwritten.", "name another file") from None
+    except OSError as error:
+        raise SessionError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+@command("transcript")
+async def transcript(face: Face, _argument: str) -> None:
+    """Read the whole conversation in a pager, compacted parts too."""
+    session = face.agent.session
+    if not session.messages:
+        face.say("Nothing was said yet.")
+        return
+    await face.page("".join(document(session, "md")), session.full_id)

@@ -1,5 +1,6 @@
 """What can be chosen: saved sessions, lines to go back to, models, modes; and what a choice costs."""
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -9,8 +10,10 @@ from typing import Protocol, runtime_checkable
 from bareagent.agent import Agent
 from bareagent.cells import cells
 from bareagent.config import MODES
+from bareagent.errors import SessionNotFound
 from bareagent.provider import models
 from bareagent.repl.face import Face, Row
+from bareagent.repl.recap import Line, money
 from bareagent.repl.view import cut, tokens
 from bareagent.sanitize import one_line
 from bareagent.seams import ModelInfo, Price
@@ -60,11 +63,6 @@ def age(changed_ns: int, now_s: float | None = None) -> str:
         if passed < limit_s:
             return f"{passed // size_s:.0f} {unit}"
     return datetime.fromtimestamp(changed_ns / 1e9).astimezone().strftime("%Y-%m-%d")
-
-
-def money(dollars: float) -> str:
-    """Return a sum as it is shown: `$0.42`, small ones with four digits."""
-    return f"${dollars:.2f}" if dollars >= 0.1 or dollars == 0 else f"${dollars:.4f}"
 
 
 def title_of(card: Card) -> str:
@@ -140,6 +138,43 @@ async def pick_session(face: Face) -> str:
             case "delete":
                 agent.remove(picked.key)
     return ""
+
+
+async def wanted_session(face: Face, text: str) -> str:
+    """Return what to look for: a name that sessions elsewhere have too is asked about.
+
+    Empty if the user leaves. Raises: SessionNotFound where nobody can be asked.
+    """
+    agent = face.agent
+    named = [c for c in cards_everywhere(agent) if text.casefold() in {c.name.casefold(), c.id}]
+    home = str(agent.manager.folder) if agent.manager is not None else ""
+    rows = [session_row(card, home) for card in named if card.id != agent.session.id]
+    if not any(os.sep in row.key for row in rows):
+        return text
+    if not face.is_terminal:
+        keys = ", ".join(row.key for row in rows[:5])
+        raise SessionNotFound(
+            f"{len(rows)} sessions are named {text!r}, not all of this project.", f"Say which: {keys}"
+        )
+    if len(rows) > 1:
+        picked = await face.pick(f"{len(rows)} sessions have this name", lambda _: rows)
+        return picked.key if picked else ""
+    where = one_line(named[0].cwd, 100)
+    return (
+        rows[0].key
+        if await face.confirm(f"This session is of another project, {where}. Go on with it?")
+        else ""
+    )
+
+
+async def pick_line(face: Face, lines: Sequence[Line], title: str) -> Line | None:
+    """Let the user choose one of their lines."""
+    rows = [
+        Row(key=str(k), text=one_line(line.text, _TITLE_CELLS), detail=f"{k}", preview=line.text[:1000])
+        for k, line in enumerate(lines, 1)
+    ]
+    picked = await face.pick(title, lambda _: rows)
+    return lines[int(picked.key) - 1] if picked else None
 
 
 def model_of(agent: Agent, name: str) -> ModelInfo:

@@ -192,13 +192,17 @@ class LoadSkill:
         self._user_folder = user_folder
         self._is_trusted = is_trusted
 
+    def available(self, root: Path) -> tuple[Skill, ...]:
+        """Return the skills that can be loaded in a project, by name."""
+        return find_skills(root, user_folder=self._user_folder, is_trusted=self._is_trusted)
+
     def needs(self, _params: SkillParams, _ctx: ToolContext) -> list[Need]:
         """Touch nothing but the folders of skills, which are open to reading."""
         return NOTHING
 
     async def run(self, params: SkillParams, ctx: ToolContext) -> Output:
         """Return the instructions. Raises: ToolError for an unknown name."""
-        skills = find_skills(ctx.root, user_folder=self._user_folder, is_trusted=self._is_trusted)
+        skills = self.available(ctx.root)
         skill = next((each for each in skills if each.name == params.name.strip().lstrip("/")), None)
         if skill is None:
             raise ToolError(f"There is no skill {params.name[:64]!r}. There are: {_names(skills) or 'none'}.")
