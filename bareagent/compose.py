@@ -297,6 +297,11 @@ async def _print(options: Options) -> int:
 
 
 async def _repl(options: Options) -> int:
-    from bareagent.repl.app import run_repl
+    from bareagent.repl.app import make_face
 
-    return await run_repl(options)
+    setting = settings(options)
+    face = make_face(
+        setting.config.ui, setting.root, has_colour=options.has_colour, is_debug=options.is_debug
+    )
+    program = await build(options, setting, os.environ, face.emit, face.ask)
+    return await face.run(program.agent, setting.notes)

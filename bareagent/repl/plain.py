@@ -1,0 +1,249 @@
+"""The conversation in plain lines: for pipes, dumb terminals and screen readers. No redraw, no colours."""
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from bareagent.agent import Agent
+from bareagent.config import Ui
+from bareagent.entries import AnyDelta, AnyEntry
+from bareagent.provider import preload
+from bareagent.provider.embedded import EmbeddedProvider
+from bareagent.repl import start
+from bareagent.repl.face import Face, Level, Picked, Row
+from bareagent.repl.live import Live
+from bareagent.repl.questions import Panel
+from bareagent.repl.styles import THEMES
+from bareagent.repl.talk import Border, Talk
+from bareagent.sanitize import valid_unicode
+from bareagent.seams import Answer, Question
+from bareagent.tools.process import kill_all
+
+EXITS = {"SIGTERM": 143, "SIGHUP": 129}
+
+
+class PlainRepl(Talk):
+    """Reads lines, prints lines."""
+
+    is_terminal = False
+
+    def __init__(self, ui: Ui, border: Border, *, stdin: TextIO | None = None) -> None:
+        """Nothing is read yet."""
+        super().__init__(border)
+        self.styles = THEMES["plain"]
+        self.live = Live(self.styles, lambda: self.width, ui)
+        self._stdin = stdin or sys.stdin
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._answers: asyncio.Future[str] | None = None
+        self._gone = asyncio.Event()
+
+    async def run(self, agent: Agent, notes: Sequence[str]) -> int:
+        """Talk until the input ends or the user leaves; return the exit code."""
+        self.agent = agent
+        loop = asyncio.get_running_loop()
+        for name, code in EXITS.items():
+            if hasattr(signal, name):
+                loop.add_signal_handler(getattr(signal, name), self._told_to_go, code)
+        loop.add_signal_handler(signal.SIGINT, self._control_c)
+        self.say(start.title(agent))
+        for text, level in start.lines(agent, notes):
+            self.say(text, level)
+        self.show(start.past(agent, self.width, self.styles))
+        self._ready = asyncio.ensure_future(asyncio.to_thread(lambda: preload().join()))
+        if isinstance(agent.provider, EmbeddedProvider):
+            agent.provider.start()
+        threading.Thread(target=self._read, args=(loop,), daemon=True).start()
+        try:
+            await self._talk()
+        finally:
+            await self._close()
+        return self.exit_code
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            while line := self._stdin.readline():
+                loop.call_soon_threadsafe(self._heard, valid_unicode(line).rstrip("\r\n"))
+            loop.call_soon_threadsafe(self._heard, None)
+
+    def _heard(self, line: str | None) -> None:
+        if self._answers is not None and not self._answers.done():
+            self._answers.set_result(line or "")
+        else:
+            self._lines.put_nowait(line)
+
+    async def _talk(self) -> None:
+        while not self.is_leaving:
+            self._prompt()
+            line = await self._next()
+            if line is None:
+                break
+            self.take(line)
+            while self.is_working and not self.is_leaving:
+                await asyncio.sleep(0.02)
+
+    async def _next(self) -> str | None:
+        getter = asyncio.ensure_future(self._lines.get())
+        gone = asyncio.ensure_future(self._gone.wait())
+        await asyncio.wait([getter, gone], return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        if getter.done():
+            return getter.result()
+        getter.cancel()
+        return None
+
+    def _prompt(self) -> None:
+        if self._is_tty():
+            self._write(f"[{self.agent.mode.upper()}] bareagent> ")
+
+    def _is_tty(self) -> bool:
+        with contextlib.suppress(ValueError):
+            return self._stdin.isatty()
+        return False
+
+    def _told_to_go(self, code: int) -> None:
+        self.exit_code = code
+        kill_all()
+        self.leave()
+
+    def _control_c(self) -> None:
+        if not self.interrupt():
+            self.exit_code = 130
+            self.leave()
+
+    async def _close(self) -> None:
+        await self.stop()
+        await self.agent.close()
+        session = self.agent.session
+        self._write("Exiting BareAgent.\n")
+        if session.folder is not None and session.messages:
+            self._write(f"Go on with: bareagent --resume {session.full_id}\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except UnicodeEncodeError:
+            sys.stdout.write(text.encode("ascii", "backslashreplace").decode())
+        except (OSError, ValueError):
+            self.is_leaving = True
+
+    # Hearing and asking
+
+    def emit(self, heard: AnyEntry | AnyDelta, /) -> None:
+        """Take one entry or delta."""
+        self.show(self.live.hear(heard))
+
+    async def ask(self, question: Question, /) -> Answer:
+        """Ask in lines; without a terminal the answer is no."""
+        if not self._is_tty():
+            return Answer(verdict="no", text="nobody can be asked: the input is no terminal")
+        panel = Panel(question)
+        self.say(panel.plain())
+        while True:
+            text = await self._line("answer> ")
+            if panel.writing:
+                return panel.written(text)
+            answer = panel.key(text.strip()[:1].lower() or "n")
+            if answer is not None:
+                return answer
+
+    async def _line(self, label: str) -> str:
+        self._write(label)
+        self._answers = asyncio.get_running_loop().create_future()
+        try:
+            return await self._answers
+        finally:
+            self._answers = None
+
+    # Talk and Face
+
+    @property
+    def face(self) -> Face:
+        """This conversation as commands see it."""
+        return self
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return shutil.get_terminal_size((100, 24)).columns
+
+    def say(self, text: str, level: Level = "info") -> None:
+        """Print lines of the program's own."""
+        self.show(self.live.said(text, level))
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Print finished rows."""
+        if lines:
+            self._write("".join(f"{line}\n" for line in lines))
+
+    def echo(self, line: str) -> None:
+        """Show a line of the user's where it was not typed on this screen."""
+        rows = self.live.echo(line)
+        if not self._is_tty():
+            self.show(rows)
+
+    def echo_command(self, line: str) -> None:
+        """Show a command where it was not typed on this screen."""
+        if not self._is_tty():
+            self.show(self.live.command(line))
+
+    def began(self) -> None:
+        """Start the clock."""
+        self.live.begin()
+
+    def ended(self) -> None:
+        """Print what was left open."""
+        self.show(self.live.end())
+
+    def give_back(self, lines: list[str]) -> None:
+        """Say which lines were not sent."""
+        for line in lines:
+            self.say(f"Not sent: {line}", "warning")
+
+    async def pick(
+        self,
+        title: str,
+        rows: Callable[[bool], Sequence[Row]],
+        *,
+        has_all: bool = False,
+        can_edit: bool = False,
+    ) -> Picked | None:
+        """Choose nothing: lists need a terminal."""
+        del title, rows, has_all, can_edit
+        return None
+
+    async def confirm(self, question: str) -> bool:
+        """Ask yes or no; no is the default."""
+        if not self._is_tty():
+            return False
+        self.say(f"{question} (y/n)")
+        return (await self._line("answer> ")).strip().lower() in {"y", "yes"}
+
+    async def page(self, text: str, title: str = "") -> None:
+        """Print a long text."""
+        self.say(f"{title}\n{text}" if title else text)
+
+    def set_draft(self, text: str) -> None:
+        """Show a text that could be typed again."""
+        self.say(f"Not sent: {text}", "warning")
+
+    def clear_screen(self) -> None:
+        """Leave the lines as they are."""
+
+    def use_theme(self, name: str) -> None:
+        """Stay without colours."""
+
+    def copy(self, text: str) -> bool:
+        """There is no clipboard to reach."""
+        del text
+        return False
+
+    def leave(self) -> None:
+        """End the program."""
+        self.is_leaving = True
+        self._gone.set()

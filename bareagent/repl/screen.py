@@ -1,0 +1,388 @@
+"""The live region at the foot of the terminal, and how finished rows pass above it into the scrollback.
+
+One prompt_toolkit application from start to exit. What is final is written once and never again.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TextIO
+
+from prompt_toolkit.application import Application, run_in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.history import History
+from prompt_toolkit.input.defaults import create_input
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.layout import (
+    BufferControl,
+    ConditionalContainer,
+    Dimension,
+    FormattedTextControl,
+    HSplit,
+    Layout,
+    Window,
+)
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.styles import Style
+from prompt_toolkit.widgets import SearchToolbar
+
+from bareagent.cells import cells
+from bareagent.repl.reflow import has_reflow, rows_above_cursor
+from bareagent.repl.terminal import Canvas, Typed
+
+FRAME_S = 0.05
+"""At most twenty times a second finished rows are written and the live region is drawn anew."""
+
+SETTLE_S = 0.08
+"""A resize is taken up once the size has stayed for so long."""
+
+KEY_TIMEOUT_S = 0.05
+MAX_MENU_ROWS = 6
+MAX_INPUT_SHARE = 3
+
+
+class Shown(Protocol):
+    """What the live region shows; asked for at each drawing, all rows fit the width."""
+
+    def prompt(self, width: int) -> str:
+        """Return what stands before the input."""
+
+    def moving(self, width: int, max_rows: int) -> list[str]:
+        """Return what moves above the input."""
+
+    def panel(self, width: int, max_rows: int) -> list[str] | None:
+        """Return a question or a list that takes the input's place; None: there is none."""
+
+    def panel_label(self) -> str:
+        """Return what stands before the panel's text line; empty: it has none."""
+
+    def foot(self, width: int) -> str:
+        """Return the toolbar."""
+
+
+class Screen:
+    """The application: input line, panel, moving rows, toolbar, and printing above them."""
+
+    def __init__(
+        self,
+        shown: Shown,
+        history: History,
+        completer: Completer,
+        bindings: KeyBindings,
+        *,
+        stdin: TextIO = sys.stdin,
+        stdout: TextIO = sys.stdout,
+        is_vi: bool = False,
+        on_background: Callable[[bool], None],
+    ) -> None:
+        """Build it; nothing is drawn yet."""
+        self._shown = shown
+        self._pending: list[str] = []
+        self._last_frame = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._resize: asyncio.TimerHandle | None = None
+        self._rows_to_clear = (0, 0)
+        self._n_away = 0
+        self._rows: dict[str, list[str]] = {}
+        self.canvas = _canvas(stdout)
+        self.draft = Buffer(
+            history=history,
+            completer=completer,
+            complete_while_typing=Condition(self._completes_while_typing),
+            multiline=True,
+            name="draft",
+        )
+        self.aside = Buffer(multiline=False, name="aside")
+        self.typed: Typed | None = None
+        self._search = SearchToolbar(forward_search_prompt="search: ", backward_search_prompt="search back: ")
+        self.app: Application[int] = Application(
+            layout=self._layout(),
+            key_bindings=bindings,
+            input=self._keyboard(stdin, on_background),
+            output=self.canvas,
+            editing_mode=EditingMode.VI if is_vi else EditingMode.EMACS,
+            style=Style([("search-toolbar", ""), ("search-toolbar.text", "")]),
+            erase_when_done=True,
+            mouse_support=False,
+            enable_page_navigation_bindings=False,
+            terminal_size_polling_interval=None,
+            before_render=lambda _: self._measure(),
+            after_render=lambda _: self.canvas.release(),
+        )
+        self.app.timeoutlen = self.app.ttimeoutlen = KEY_TIMEOUT_S
+
+    def _keyboard(self, stdin: TextIO, on_background: Callable[[bool], None]) -> Any:
+        keyboard: Any = create_input(stdin)
+        self.typed = keyboard.stdin_reader = Typed(keyboard.stdin_reader, stdin.fileno(), on_background)
+        return keyboard
+
+    def _completes_while_typing(self) -> bool:
+        before = self.draft.document.current_line_before_cursor
+        return self.draft.text.startswith("/") or "@" in before
+
+    # Layout
+
+    def _layout(self) -> Layout:
+        search = self._search.control
+        self._draft_control = BufferControl(
+            self.draft, search_buffer_control=search, include_default_input_processors=True
+        )
+        has_panel = Condition(lambda: self._rows.get("panel") is not None)
+        has_label = Condition(lambda: bool(self._shown.panel_label()))
+        self.is_in_panel = has_panel
+        draft = Window(
+            self._draft_control,
+            height=lambda: Dimension(min=1, max=self._max_input()),
+            wrap_lines=True,
+            dont_extend_height=True,
+            get_line_prefix=self._prefix,
+        )
+        aside = Window(
+            BufferControl(self.aside),
+            height=1,
+            dont_extend_height=True,
+            get_line_prefix=lambda *_: self._shown.panel_label(),
+        )
+        return Layout(
+            HSplit([
+                self._strip("moving"),
+                ConditionalContainer(self._strip("panel"), has_panel),
+                ConditionalContainer(aside, has_panel & has_label),
+                ConditionalContainer(draft, ~has_panel),
+                ConditionalContainer(self._search, Condition(lambda: self.app.layout.is_searching)),
+                self._strip("menu"),
+                self._strip("foot"),
+            ]),
+            focused_element=draft,
+        )
+
+    def _strip(self, name: str) -> ConditionalContainer:
+        control = FormattedTextControl(lambda: self._painted(name), show_cursor=False)
+        window = Window(control, dont_extend_height=True, wrap_lines=False)
+        return ConditionalContainer(window, Condition(lambda: bool(self._rows.get(name))))
+
+    def _painted(self, name: str) -> StyleAndTextTuples:
+        return to_formatted_text(ANSI("\n".join(self._rows.get(name) or [])))
+
+    def _prefix(self, line: int, wrap: int) -> StyleAndTextTuples:
+        if line == 0 and wrap == 0:
+            return to_formatted_text(ANSI(self._shown.prompt(self.width)))
+        return [("", "  ")] if self.width > 20 else []
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return self.canvas.get_size().columns
+
+    def _max_input(self) -> int:
+        return max(self.canvas.get_size().rows // MAX_INPUT_SHARE, 1)
+
+    def _measure(self) -> None:
+        """Lay out what the next drawing shows, so that it never is higher than the screen."""
+        size = self.canvas.get_size()
+        width = size.columns
+        foot = [self._shown.foot(width)] if size.rows >= 4 else []
+        room = size.rows - 1 - len(foot)
+        panel = self._shown.panel(width, max(room - 1, 1))
+        self._rows["panel"] = panel or []
+        if panel is None:
+            self._rows.pop("panel")
+            room -= self._input_rows(width)
+        else:
+            room -= len(panel) + bool(self._shown.panel_label())
+        menu = self._menu(width, min(MAX_MENU_ROWS, room)) if panel is None else []
+        room -= len(menu)
+        self._rows |= {"foot": foot, "menu": menu, "moving": self._shown.moving(width, max(room, 0))}
+        self._drop_shrunk()
+
+    def _input_rows(self, width: int) -> int:
+        first = cells(to_plain(self._shown.prompt(width)))
+        rows = 0
+        for line in self.draft.text.split("\n")[: 4 * self._max_input()]:
+            rows += (first + cells(line)) // max(width, 1) + 1
+            first = 2
+        return min(rows, self._max_input()) + bool(self.app.layout.is_searching)
+
+    def _drop_shrunk(self) -> None:
+        """Begin anew where the region got lower: prompt_toolkit alone would keep its old height."""
+        last = self.app.renderer.last_rendered_screen
+        if last is None or not self.app.is_running:
+            return
+        size = self.canvas.get_size()
+        wanted = self.app.layout.container.preferred_height(size.columns, size.rows).preferred
+        if wanted < last.height:
+            self.canvas.hold()
+            self.app.renderer.erase(leave_alternate_screen=False)
+
+    def _menu(self, width: int, max_rows: int) -> list[str]:
+        state = self.draft.complete_state
+        if state is None or max_rows < 1 or not has_focus(self.draft)():
+            return []
+        index = state.complete_index or 0
+        first = min(max(index - max_rows // 2, 0), max(len(state.completions) - max_rows, 0))
+        shown = state.completions[first : first + max_rows]
+        names = [completion.display_text for completion in shown]
+        column = min(max(map(cells, names), default=0), max(width // 2, 4))
+        return [
+            self._menu_row(name, each.display_meta_text, column, width, at == state.complete_index)
+            for at, (name, each) in enumerate(zip(names, shown, strict=True), first)
+        ]
+
+    def _menu_row(self, name: str, meta: str, column: int, width: int, is_current: bool) -> str:
+        from_left = _cut(name, column)
+        text = f"  {from_left}{' ' * (column - cells(from_left))}  {meta}"
+        row = _cut(text, width)
+        return f"\x1b[7m{row}\x1b[0m" if is_current else row
+
+    # Printing above
+
+    def print(self, rows: Sequence[str]) -> None:
+        """Write rows above the live region, soon."""
+        if not rows:
+            return
+        self._pending += rows
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._timer is None and self.app.is_running:
+            wait = max(self._last_frame + FRAME_S - time.monotonic(), 0)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._frame)
+
+    def _frame(self) -> None:
+        self._timer = None
+        if self._n_away or self._resize is not None or not self._pending or not self.app.is_running:
+            return
+        self._last_frame = time.monotonic()
+        self.canvas.hold()
+        self.app.renderer.erase(leave_alternate_screen=False)
+        self.canvas.write_raw(self._taken())
+        self.app.invalidate()
+
+    def _taken(self) -> str:
+        text = "".join(f"{row}\r\n" for row in self._pending)
+        self._pending.clear()
+        return text
+
+    def flush(self) -> None:
+        """Write at once what waits, when no application draws."""
+        if self._pending:
+            self.canvas.write_raw(self._taken())
+        self.canvas.release()
+        self.canvas.flush()
+
+    def redraw(self) -> None:
+        """Draw the live region soon."""
+        self.app.invalidate()
+
+    def send(self, sequence: str) -> None:
+        """Send a sequence of ours that draws nothing: a bell, a clipboard."""
+        if sequence:
+            self.canvas.write_raw(sequence)
+            self.canvas.flush()
+
+    def clear(self) -> None:
+        """Clear the screen."""
+        self.app.renderer.clear()
+        self.app.invalidate()
+
+    # Away
+
+    async def away(self, act: Callable[[], None], *, in_thread: bool = True) -> None:
+        """Do something that owns the terminal: a pager, an editor. The rest goes on meanwhile, unseen."""
+        self._n_away += 1
+        try:
+            await run_in_terminal(act, in_executor=in_thread)
+        finally:
+            self._n_away -= 1
+            self._schedule()
+
+    async def edit_draft(self) -> None:
+        """Open the draft in the user's editor."""
+        self._n_away += 1
+        try:
+            await self.draft.open_in_editor(validate_and_handle=False)
+        finally:
+            self._n_away -= 1
+            self._schedule()
+
+    async def suspend(self) -> None:
+        """Stop the program; the shell wakes it."""
+        if hasattr(signal, "SIGTSTP"):
+            await self.away(lambda: os.kill(os.getpid(), signal.SIGTSTP), in_thread=False)
+
+    # The panel's text line
+
+    def open_aside(self, text: str = "") -> None:
+        """Take the keys away from the draft; the panel's text line begins with `text`."""
+        self.aside.text = text
+        self.aside.cursor_position = len(text)
+        self.app.layout.focus(self.aside)
+        self.redraw()
+
+    def close_aside(self) -> None:
+        """Give the keys back to the draft."""
+        self.app.layout.focus(self.draft)
+        self.redraw()
+
+    def aside_text(self) -> str:
+        """Return what stands on the panel's text line."""
+        return self.aside.text
+
+    # Size
+
+    def watch_size(self) -> None:
+        """Take up resizes ourselves, once the application has set its own handler."""
+        loop = asyncio.get_running_loop()
+        if hasattr(signal, "SIGWINCH"):
+            loop.call_soon(loop.add_signal_handler, signal.SIGWINCH, self._resized)
+
+    def _resized(self) -> None:
+        if self._n_away:
+            return
+        if self._resize is None:
+            last = self.app.renderer.last_rendered_screen
+            self.canvas.release()
+            self.canvas.freeze()
+            self._before = (last, last.get_cursor_position(self.app.layout.current_window) if last else None)
+        else:
+            self._resize.cancel()
+        self._resize = asyncio.get_running_loop().call_later(SETTLE_S, self._settled)
+
+    def _settled(self) -> None:
+        self._resize = None
+        self.canvas.thaw()
+        last, cursor = self._before
+        if last is not None and cursor is not None:
+            new_width = self.width if has_reflow(os.environ) else 0
+            self.canvas.write_raw("\r")
+            self.canvas.cursor_up(rows_above_cursor(last, cursor, new_width))
+            self.canvas.erase_down()
+        self.canvas.hold()
+        self.app.renderer.reset(leave_alternate_screen=False)
+        self.app.invalidate()
+        self._schedule()
+
+
+def _canvas(stdout: TextIO) -> Canvas:
+    canvas = Canvas.from_pty(stdout, term=os.environ.get("TERM"), default_color_depth=ColorDepth.DEPTH_8_BIT)
+    if not isinstance(canvas, Canvas):
+        raise TypeError("from_pty gives its own class")
+    return canvas
+
+
+def _cut(text: str, width: int) -> str:
+    from bareagent.repl.view import cut
+
+    return cut(text, width)
+
+
+def to_plain(row: str) -> str:
+    """Return a row's text without its colours."""
+    return "".join(text for _, text, *_ in to_formatted_text(ANSI(row)))

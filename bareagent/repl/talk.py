@@ -1,0 +1,252 @@
+"""A conversation driven by lines: what a line starts, what waits, what stops it. Knows no terminal."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from bareagent.agent import Agent
+from bareagent.entries import CallEnded, CallOutput, CallStarted
+from bareagent.messages import Block, answer, user
+from bareagent.repl import commands
+from bareagent.repl.face import Face, Level
+from bareagent.tools import process
+from bareagent.tools.base import ToolContext
+from bareagent.tools.capture import Capture
+from bareagent.tools.shell import environment, kept_bytes, report
+
+Border = Callable[[Awaitable[None], "Talk"], Awaitable[bool]]
+"""Awaits a line's work; whatever it raises is told. False if it failed."""
+
+
+class Talk:
+    """Takes lines one after another; what a face adds is how things look."""
+
+    agent: Agent
+
+    def __init__(self, border: Border) -> None:
+        """Wait for the first line."""
+        self.queued: list[str] = []
+        self.exit_code = 0
+        self.is_leaving = False
+        self.is_stopped = False
+        self._border = border
+        self._working: asyncio.Task[None] | None = None
+        self._step: asyncio.Future[None] | None = None
+        self._asides: set[asyncio.Task[bool]] = set()
+        self._ready: asyncio.Future[None] | None = None
+
+    # What a face gives
+
+    @property
+    def face(self) -> Face:
+        """This talk as commands see it."""
+        raise NotImplementedError
+
+    def say(self, text: str, level: Level = "info") -> None:
+        """Print lines of the program's own."""
+        raise NotImplementedError
+
+    def echo(self, line: str) -> None:
+        """Show a line of the user's in the conversation."""
+        raise NotImplementedError
+
+    def give_back(self, lines: list[str]) -> None:
+        """Give lines back that were not sent."""
+        raise NotImplementedError
+
+    def began(self) -> None:
+        """Hear that work begins."""
+
+    def ended(self) -> None:
+        """Hear that no work is left."""
+
+    def changed(self) -> None:
+        """Hear that what waits has changed."""
+
+    # Lines
+
+    @property
+    def is_working(self) -> bool:
+        """A line is being worked on."""
+        return self._working is not None
+
+    def take(self, line: str) -> None:
+        """Take a line that was entered: start it, answer it aside, or let it wait."""
+        if not line.strip() or self.is_leaving:
+            return
+        if not self.is_working:
+            self._working = asyncio.get_running_loop().create_task(self._work(line))
+        elif commands.is_safe(line):
+            task = asyncio.get_running_loop().create_task(self._aside(line))
+            self._asides.add(task)
+            task.add_done_callback(self._asides.discard)
+        elif self.agent.config.ui.steer and self._is_for_model(line):
+            self.agent.box.steered.append(line)
+        else:
+            self.queued.append(line)
+        self.changed()
+
+    @staticmethod
+    def _is_for_model(line: str) -> bool:
+        return not line.lstrip().startswith(("/", "!"))
+
+    async def _aside(self, line: str) -> bool:
+        self.echo_command(line)
+        return await self._border(self._dispatched(line), self)
+
+    async def _dispatched(self, line: str) -> None:
+        await commands.dispatch(self.face, line)
+
+    async def _work(self, line: str) -> None:
+        try:
+            await self._work_through(line)
+        finally:
+            self._working = None
+        self.ended()
+
+    async def _work_through(self, line: str) -> None:
+        self.is_stopped = False
+        is_fine = await self._one(line)
+        while self.queued and is_fine and not (self.is_leaving or self.is_stopped):
+            line = self.queued.pop(0)
+            self.changed()
+            is_fine = await self._one(line)
+        self._take_back()
+
+    def _take_back(self) -> None:
+        """After a stop what waited is the user's again."""
+        lines = [*self.agent.box.take_steered(), *self.queued]
+        self.queued.clear()
+        if lines and not self.is_leaving:
+            self.give_back(lines)
+
+    async def _one(self, line: str) -> bool:
+        """Work on a line to its end; False if it failed."""
+        self.began()
+        self._step = step = asyncio.ensure_future(self._border(self._done(line), self))  # type: ignore[assignment]  # its value is read where it ends
+        try:
+            await asyncio.wait([step])
+        except asyncio.CancelledError:
+            step.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await step
+            raise
+        finally:
+            self._step = None
+        if step.cancelled():
+            self.say("Interrupted.", "warning")
+            return False
+        return bool(step.result())
+
+    async def _done(self, line: str) -> None:
+        text = line.strip()
+        if text.startswith("!") and text.strip("! "):
+            await self._shell(text)
+        elif text.startswith("/"):
+            if "/" not in text.split()[0][1:]:
+                self.echo_command(line)
+            if not await commands.dispatch(self.face, line):
+                await self.submit(line)
+        else:
+            await self.submit(line)
+
+    def echo_command(self, line: str) -> None:
+        """Show a command that was typed."""
+        self.say(line.strip().split("\n")[0], "dim")
+
+    async def submit(self, line: str) -> None:
+        """Send a line to the model as if it had been typed, commands not looked for."""
+        self.echo(line)
+        await self.ready()
+        await self.agent.run(self.whole(line))
+
+    async def retry(self) -> None:
+        """Send the view again."""
+        await self.ready()
+        await self.agent.retry()
+
+    def whole(self, line: str) -> str:
+        """Return a line with all that was folded in it."""
+        return line
+
+    async def ready(self) -> None:
+        """Wait until the program can talk to a server."""
+        if self._ready is not None:
+            await asyncio.shield(self._ready)
+
+    # Stopping
+
+    def interrupt(self) -> bool:
+        """Stop what is under way; False if nothing is."""
+        if self._step is None:
+            return False
+        self.is_stopped = True
+        if not self.agent.interrupt():
+            self._step.cancel()
+        return True
+
+    def steer(self) -> bool:
+        """Let what waits go out after the present calls; False if there is nothing for it."""
+        for_model = [line for line in self.queued if self._is_for_model(line)]
+        if not (self.agent.is_running and for_model):
+            return False
+        self.queued = [line for line in self.queued if not self._is_for_model(line)]
+        self.agent.box.steered += for_model
+        self.changed()
+        return True
+
+    async def stop(self) -> None:
+        """End what is under way, for good."""
+        self.is_leaving = True
+        self.interrupt()
+        tasks = [task for task in (self._working, *self._asides) if task is not None]
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=3)
+            for task in left:
+                task.cancel()
+
+    # The user's own commands
+
+    async def _shell(self, text: str) -> None:
+        """Run `!command`; the model hears of it, but for `!!command`."""
+        is_private = text.startswith("!!")
+        command = text.lstrip("!").strip()
+        call: Block = {"type": "tool_use", "id": "shell", "name": "!!" if is_private else "!"}
+        call["input"] = {"command": command}
+        output = await self._run_shell(call, command)
+        if not is_private:
+            told = f"I ran this command myself:\n$ {command}\n{output}"
+            self.agent.begin()
+            self.agent.session.append(user(told), "shell")
+
+    async def _run_shell(self, call: Block, command: str) -> str:
+        agent, box = self.agent, self.agent.box
+        ctx = ToolContext(
+            session=agent.session,
+            config=agent.config,
+            cwd=box.cwd,
+            root=box.root,
+            emit=agent.emit,
+            ask=agent.ask,
+            jobs=box.jobs,
+            call=call,
+        )
+        agent.emit(CallStarted(call=call))
+        capture = Capture(kept_bytes(agent.config))
+        started = await process.start(
+            command,
+            cwd=box.cwd,
+            environment=environment(ctx),
+            capture=capture,
+            on_text=lambda heard: agent.emit(CallOutput(call_id="shell", text=heard)),
+        )
+        try:
+            ended = await started.ended(None)
+        except asyncio.CancelledError:
+            agent.emit(CallEnded(call=call, result=answer(call, capture.text(), is_error=True)))
+            raise
+        output = report(capture, ended)
+        text = output.text[: agent.config.tools.max_result_chars]
+        result = answer(call, text, is_error=output.is_error)
+        agent.emit(CallEnded(call=call, result=result, duration_s=ended.duration_s))
+        return text
