@@ -74,7 +74,7 @@ def start(
     _: Version = False,
 ) -> None:
     """Start a conversation, or answer one text with -p."""
-    from bareagent.compose import Options
+    from bareagent.options import Options
 
     options = Options(
         text=print_text,

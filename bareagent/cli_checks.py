@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bareagent import doctor, folders
-from bareagent.compose import Options, Setting, settings
+from bareagent.compose import Setting, settings
 from bareagent.errors import UsageError
+from bareagent.options import Options
 from bareagent.provider import keys, make_provider, models, resolve
 from bareagent.seams import ModelInfo
 from bareagent.store.places import sessions_folder

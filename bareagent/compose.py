@@ -16,6 +16,7 @@ from bareagent.calls import Toolbox
 from bareagent.config import Config
 from bareagent.config_load import Loaded, load
 from bareagent.errors import BareAgentError, SessionError, SessionNotFound, UsageError
+from bareagent.options import Options
 from bareagent.provider import chosen_name, find_key, make_provider
 from bareagent.provider.embedded import EmbeddedProvider
 from bareagent.provider.local import is_demo_ready, weights
@@ -32,25 +33,6 @@ from bareagent.tools.subagent import Subagent
 from bareagent.tools.systemprompt import ProjectHead
 
 LOCAL = "local"
-
-
-class Options(msgspec.Struct, kw_only=True):
-    """What the command line said; empty or zero where it said nothing."""
-
-    text: str | None = None
-    output: str = "text"
-    go_on: bool = False
-    resume: str = ""
-    mode: str = ""
-    model: str = ""
-    provider: str = ""
-    max_turns: int = 0
-    max_cost: float = 0.0
-    is_unsaved: bool = False
-    transcripts: Path | None = None
-    config: Path | None = None
-    has_colour: bool = True
-    is_debug: bool = False
 
 
 class Setting(msgspec.Struct, kw_only=True):
