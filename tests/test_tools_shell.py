@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from bareagent.config import Config
 from bareagent.seams import Output
 from bareagent.store.redact import Redactor
 from bareagent.tools.base import ToolContext, ToolError
+from bareagent.tools.family import rows_of_proc, rows_of_ps
 from tests.tool_bench import TOOLS, Bench, gone, marked_processes, with_tools
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="leavers are found by /proc")
@@ -291,3 +293,15 @@ async def test_stored_outputs_hold_no_secrets_and_are_given_back_whole(bench: Be
         line = text.partition("key [secret")[0].count("\n") + 1
         assert key in await bench.text("read_file", file_path=str(stored), offset=line, limit=1)
     assert {path.suffix for path in folder.iterdir()} == {".txt"}
+
+
+@on_linux
+def test_ps_and_proc_tell_the_same_of_a_process() -> None:
+    with subprocess.Popen(["sleep", "30"], start_new_session=True) as child:
+        try:
+            by_ps, by_proc = rows_of_ps()[child.pid], rows_of_proc(child.pid)[child.pid]
+            assert (by_ps.name, by_ps.parent, by_ps.group) == ("sleep", os.getpid(), child.pid)
+            assert (by_proc.name, by_proc.parent, by_proc.group) == ("sleep", os.getpid(), child.pid)
+            assert by_proc.session == child.pid
+        finally:
+            child.kill()

@@ -2,22 +2,20 @@
 
 import asyncio
 import codecs
-import contextlib
 import fnmatch
 import os
 import re
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from bareagent import platform
 from bareagent.tools.capture import Capture
+from bareagent.tools.family import Living, family, marked, started
 
-_MARK_NAME = f"{platform.CALL_VARIABLE}=".encode()
 READ_BYTES = 1 << 16
 SMALL_BYTES = 1 << 14
 PAUSE_S = 0.002
@@ -71,13 +69,6 @@ def child_environment(
     return kept | QUIET
 
 
-class Survivor(msgspec.Struct, frozen=True):
-    """A process that outlived its shell."""
-
-    pid: int
-    name: str
-
-
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended: `code` is negative for a signal, as the system has it.
 
@@ -87,8 +78,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     code: int
     duration_s: float
     is_timeout: bool = False
-    survivors: list[Survivor] = []
-    unkillable: list[Survivor] = []
+    survivors: list[Living] = []
+    unkillable: list[Living] = []
 
     def told(self) -> str:
         """Return `exit code 0` or `killed by SIGTERM`."""
@@ -101,7 +92,6 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _running: "set[Process]" = set()
-_started: set[int] = set()
 
 
 class Process:
@@ -116,7 +106,7 @@ class Process:
         self.began = time.monotonic()
         self.grew = asyncio.Event()
         self._child = child
-        self._mark = _MARK_NAME + mark.encode()
+        self._mark = marked(mark)
         self._known: set[int] = set()
         self._on_text = on_text
         self._live = _Live(on_text)
@@ -128,7 +118,7 @@ class Process:
         Cancelled: everything is ended first. Safe to call once.
         """
         is_timeout = False
-        survivors: list[Survivor] = []
+        survivors: list[Living] = []
         try:
             await asyncio.wait_for(self._child.wait(), timeout_s)
             survivors = await self._settled()
@@ -151,7 +141,7 @@ class Process:
             unkillable=unkillable,
         )
 
-    async def _settled(self) -> list[Survivor]:
+    async def _settled(self) -> list[Living]:
         """Find what outlives the shell; a `tee` that is just finishing has a moment to do so."""
         for _ in range(SETTLE_POLLS):
             if not self._alive():
@@ -159,7 +149,7 @@ class Process:
             await asyncio.sleep(POLL_S)
         return self._alive()
 
-    async def _end_all(self, *, is_grace: bool) -> list[Survivor]:
+    async def _end_all(self, *, is_grace: bool) -> list[Living]:
         is_cancelled = self._child.returncode is None
         if not (is_grace or is_cancelled):
             return []
@@ -199,11 +189,11 @@ class Process:
         self._live.flush()
         self.grew.set()
         _running.discard(self)
-        _started.discard(self.pid)
+        started.discard(self.pid)
 
-    def _alive(self) -> list[Survivor]:
+    def _alive(self) -> list[Living]:
         """Find every living process of this command, those that left its group too."""
-        found = _family(self.pid, self._mark, self._known)
+        found = family(self.pid, self._mark, self._known)
         self._known |= {survivor.pid for survivor in found}
         return found
 
@@ -320,7 +310,7 @@ async def start(
         raise
     finally:
         os.close(write_end)
-    _started.add(child.pid)
+    started.add(child.pid)
     process = Process(child, mark, capture, on_text)
     process.watch(read_end)
     _running.add(process)
@@ -331,85 +321,3 @@ def kill_all() -> None:
     """End every command that still runs, at once: the last act of a program that is told to go."""
     for process in list(_running):
         process.kill_now()
-
-
-def _family(shell: int, mark: bytes, known: set[int]) -> list[Survivor]:
-    if sys.platform != "linux":
-        return _family_by_parent(shell, known)
-    rows = {row.pid: row for row in map(_row, _young_pids(shell)) if row is not None}
-    members = {
-        pid
-        for pid, row in rows.items()
-        if shell in {pid, row.session, row.group} or _is_marked(row, mark)
-    }
-    members |= known & rows.keys()
-    _add_children(members, rows)
-    _reap(row for row in rows.values() if row.state == "Z" and _is_adopted(row))
-    return [Survivor(pid, rows[pid].name) for pid in sorted(members) if rows[pid].state not in "ZX"]
-
-
-def _is_marked(row: "_Row", mark: bytes) -> bool:
-    """Tell whether a process bears this call's mark, or none at all though a command of ours made it."""
-    if row.state in "ZX":
-        return False
-    try:
-        variables = Path(f"/proc/{row.pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    if mark in variables:
-        return True
-    return _is_adopted(row) and not any(variable.startswith(_MARK_NAME) for variable in variables)
-
-
-def _is_adopted(row: "_Row") -> bool:
-    """Tell whether a child of ours was made by another: what we start keeps our session or is known."""
-    return row.parent == os.getpid() and row.session != os.getsid(0) and row.pid not in _started
-
-
-def _reap(rows: Iterable["_Row"]) -> None:
-    for row in rows:
-        with contextlib.suppress(OSError):
-            os.waitpid(row.pid, os.WNOHANG)
-
-
-class _Row(msgspec.Struct, frozen=True):
-    pid: int
-    name: str
-    state: str
-    parent: int
-    group: int
-    session: int
-
-
-def _young_pids(shell: int) -> list[int]:
-    """Return the processes that can be younger than the shell: numbers go up until they wrap."""
-    with os.scandir("/proc") as entries:
-        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        newest = int(Path("/proc/loadavg").read_bytes().split()[-1])
-        if newest >= shell:
-            return [pid for pid in pids if pid >= shell]
-    return pids
-
-
-def _row(pid: int) -> _Row | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    end = stat.rindex(b")")
-    state, parent, group, session = stat[end + 2 :].split(maxsplit=4)[:4]
-    name = stat[stat.index(b"(") + 1 : end].decode("utf-8", "replace")
-    return _Row(pid, name, state.decode(), int(parent), int(group), int(session))
-
-
-def _add_children(members: set[int], rows: Mapping[int, _Row]) -> None:
-    n_before = -1
-    while n_before != len(members):
-        n_before = len(members)
-        members |= {pid for pid, row in rows.items() if row.parent in members}
-
-
-def _family_by_parent(shell: int, known: set[int]) -> list[Survivor]:
-    pids = {shell, *known, *platform.descendants(shell)}
-    return [Survivor(pid, "process") for pid in sorted(pids) if platform.is_alive(pid)]

@@ -14,6 +14,7 @@ from bareagent.seams import Need, Output
 from bareagent.tools import process
 from bareagent.tools.base import Params, ToolContext, ToolError, reason, text_for_model
 from bareagent.tools.capture import Capture
+from bareagent.tools.family import Living
 
 MAX_TIMEOUT_S = 86_400
 DEFAULT_TIMEOUT_S = 120
@@ -157,7 +158,7 @@ def _ending(ended: process.Ended) -> list[str]:
     return lines
 
 
-def _named(survivors: list[process.Survivor]) -> str:
+def _named(survivors: list[Living]) -> str:
     names = [f"{survivor.name} (pid {survivor.pid})" for survivor in survivors[:MAX_NAMED]]
     more = len(survivors) - MAX_NAMED
     return ", ".join(names) + (f" and {more} more" if more > 0 else "")
