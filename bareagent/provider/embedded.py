@@ -2,6 +2,8 @@
 
 import contextlib
 
+from msgspec.structs import replace
+
 from bareagent.config import Config
 from bareagent.errors import ProviderError, ServerUnreachable
 from bareagent.provider.claude import ClaudeProvider
@@ -11,6 +13,7 @@ from bareagent.seams import CacheLife, Capabilities, Emit, ModelInfo, Price, Rep
 
 DEMO_WINDOW_TOKENS = 8_192
 MAX_OUTPUT_TOKENS = 1_024
+LEAST_IDLE_S = 900.0
 
 
 class EmbeddedProvider:
@@ -21,7 +24,7 @@ class EmbeddedProvider:
     def __init__(self, weights: Weights, config: Config) -> None:
         """Keep what to run; nothing starts yet."""
         self.weights = weights
-        self._config = config
+        self._config = _patient(config)
         self._local = LocalModel(weights)
         self._model = _info(weights, DEMO_WINDOW_TOKENS if weights.is_demo else None)
         self._endpoint: Endpoint | None = None
@@ -89,6 +92,12 @@ class EmbeddedProvider:
 def demo_weights_label(weights: Weights) -> str:
     """Return what the start line and the toolbar call the model."""
     return f"{weights.model}, demonstration" if weights.is_demo else weights.model
+
+
+def _patient(config: Config) -> Config:
+    """A long prompt on a slow machine is no cut: nothing comes until all of it has been read."""
+    idle_s = max(config.retry.stream_idle_s, LEAST_IDLE_S)
+    return replace(config, retry=replace(config.retry, stream_idle_s=idle_s))
 
 
 def _info(weights: Weights, window: int | None) -> ModelInfo:
