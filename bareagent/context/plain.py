@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
+from bareagent import platform
 from bareagent.config import Config
 from bareagent.context.full import ACKNOWLEDGEMENTS, Job, compact
 from bareagent.context.plan import Plan, Wishes, plan
@@ -17,23 +18,18 @@ from bareagent.entries import AnyEntry, Cleared, Compaction, Kind, MessageEntry,
 from bareagent.fold import apply, header_text
 from bareagent.messages import COMPRESSED_HEADER, Message, has_results, text_of
 from bareagent.seams import Emit, Heard, Provider
+from bareagent.store import snapshots
+from bareagent.store.transcripts import TranscriptManager
 from bareagent.view import View
 
 _log = logging.getLogger(__name__)
 Applied = TypeVar("Applied", MessageEntry, Cleared, Compaction)
 
 
-class Snapshots(Protocol):
-    """What a Compactor needs of a TranscriptManager."""
-
-    def snapshot(self, id: str, messages: Sequence[Message], suffix: str) -> Path | None:
-        """Write messages as the session's next snapshot."""
-
-
 class PlainBook:
     """A list of messages that takes clears and compactions as a session does, in memory."""
 
-    def __init__(self, manager: Snapshots | None, session_id: str) -> None:
+    def __init__(self, manager: TranscriptManager | None, session_id: str) -> None:
         """Hold no messages yet."""
         self.manager = manager
         self.id = session_id
@@ -115,10 +111,13 @@ class PlainBook:
         return iter(())
 
     def snapshot(self, suffix: str) -> Path | None:
-        """Write the list as a snapshot, where there is someone to write it."""
-        if self.manager is None:
+        """Write the list as a snapshot, where there is someone to write it; the rebuilt one is the caller's."""
+        if self.manager is None or not self.id or suffix == "compacted":
             return None
-        return self.manager.snapshot(self.id, [self._whole(index) for index in range(len(self.view.messages))], suffix)
+        folder = self.manager.folder / self.id
+        platform.make_private_folder(folder)
+        whole = (self._whole(index) for index in range(len(self.view.messages)))
+        return snapshots.write(folder / "snapshots", suffix, whole)
 
     def _whole(self, index: int) -> Message:
         message, whole = self.view.messages[index], self._originals.get(index)
@@ -150,7 +149,7 @@ class Compactor:
     def __init__(
         self,
         provider: Provider,
-        transcript_mgr: Snapshots | None = None,
+        transcript_mgr: TranscriptManager | None = None,
         threshold: int = 50_000,
         session_id: str = "",
         *,

@@ -169,7 +169,7 @@ def _full(
         full = _expected(view, chosen, trigger, load, rules, room, ratio)
         if not chosen.source:
             continue
-        if is_forced or full.after <= SHRINK * full.before:
+        if is_forced or rules.profile == "seed" or full.after <= SHRINK * full.before:
             return full if is_forced or full.after <= room.limit else None
     return None
 
@@ -180,6 +180,6 @@ def _expected(
     items = sum(view.messages[index].tokens for index in chosen.system)
     rest = ratio * (view.fixed + items + chosen.tail_tokens)
     history = max(load.size - rest, 0.0)
-    summary = min(rules.summary_max_tokens, history)
+    summary = min(rules.summary_max_tokens, history / 4)
     is_urgent = load.size > room.limit or trigger == "overflow"
     return Full(trigger=trigger, cut=chosen, before=load.size, after=rest + summary, is_urgent=is_urgent)
