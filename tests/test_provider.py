@@ -444,6 +444,16 @@ def test_thinking_bound_to_another_history_is_left_out_for_good(words: str) -> N
     assert adapted.learn(words, info, [*view, new, user("c")]) == "thinking"
 
 
+def test_a_tool_loop_that_began_without_thinking_goes_on_without() -> None:
+    words = (
+        "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` "
+        "is enabled, a final `assistant` message must start with a thinking block."
+    )
+    info, adapted = models.look_up("claude-haiku-4-5"), Adapted()
+    assert adapted.learn(words, info, [user("a")]) == "thinking"
+    assert adapted.to(info).capabilities.thinking == "none"
+
+
 async def test_a_broken_prefix_is_reported_unless_an_epoch_explains_it(
     make_server: MakeServer, tmp_path: Path
 ) -> None:

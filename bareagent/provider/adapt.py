@@ -12,9 +12,10 @@ from bareagent.seams import Capabilities, ModelInfo
 
 _HISTORY = re.compile(
     r"thinking.{0,80}(?:block|signature)|signature.{0,80}thinking|invalid.{0,20}signature"
-    r"|content\.\d+\.thinking|must start with a thinking",
+    r"|content\.\d+\.thinking",
     re.IGNORECASE | re.DOTALL,
 )
+_WANTED = re.compile(r"must start with a thinking|Expected `thinking`", re.IGNORECASE)
 _THINKING = re.compile(r"thinking|budget_tokens", re.IGNORECASE)
 _EFFORT = re.compile(r"\beffort\b|output_config", re.IGNORECASE)
 _CACHE = re.compile(r"cache_control", re.IGNORECASE)
@@ -53,7 +54,7 @@ class Adapted:
             return ""
         if _CACHE.search(words) and present.cache:
             return self._note(model, cache=False) or "cache marks"
-        if _HISTORY.search(words) and self._refuse(messages):
+        if _HISTORY.search(words) and not _WANTED.search(words) and self._refuse(messages):
             return "earlier thinking"
         if _THINKING.search(words):
             return self._less_thinking(words, model, present)
