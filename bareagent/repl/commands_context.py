@@ -9,7 +9,7 @@ from bareagent.provider.cost import Cost, account
 from bareagent.repl import charts
 from bareagent.repl.face import Face
 from bareagent.repl.pickers import price_of
-from bareagent.repl.recap import money
+from bareagent.repl.rows import money
 from bareagent.repl.table import command
 from bareagent.repl.view import todo_rows
 from bareagent.sanitize import clean, one_line

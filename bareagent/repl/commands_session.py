@@ -1,27 +1,21 @@
 """Commands about sessions: begin, go on, list, name, go back, fork, save elsewhere."""
 
-import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-from bareagent import platform
-from bareagent.entries import AnyEntry, MessageEntry, Rewound, Undone
-from bareagent.errors import SessionError, SessionLocked, UsageError
-from bareagent.fold import taken_back
+from bareagent.errors import SessionLocked, UsageError
 from bareagent.repl.face import Face, Row
 from bareagent.repl.pickers import (
     cards_here,
     pick_line,
     pick_session,
-    session_lines,
     wanted_session,
 )
 from bareagent.repl.recap import Line, changed_since, changed_text, lines_of, recap_rows
+from bareagent.repl.rows import session_lines
 from bareagent.repl.table import command
 from bareagent.sanitize import one_line
-from bareagent.session import Session
-from bareagent.store.export import FORMATS, exported
+from bareagent.store.export import FORMATS, document, write_new
 
 _LOCKED_CHOICES = (
     Row(key="fork", text="fork", detail="go on in a copy of your own"),
@@ -153,18 +147,6 @@ async def fork(face: Face, argument: str) -> None:
         face.set_draft(line.text)
 
 
-def said_entries(session: Session) -> Iterator[MessageEntry]:
-    """Yield all messages of a session that were not taken back, compacted ones too."""
-    known: list[AnyEntry] = list(session.entries())
-    dead = taken_back(entry for entry in known if isinstance(entry, Undone | Rewound))
-    return (entry for entry in known if isinstance(entry, MessageEntry) and not dead.has(entry))
-
-
-def document(session: Session, form: str) -> Iterator[str]:
-    """Yield the whole conversation in one of the forms of export."""
-    return exported(form, session.full_id, session.view, said_entries(session))
-
-
 @command("export", "[md | json | jsonl] [file]", words=FORMATS)
 async def export(face: Face, argument: str) -> None:
     """Write the whole conversation into a file: Markdown, JSON, or a message a line.
@@ -177,20 +159,8 @@ async def export(face: Face, argument: str) -> None:
     form, file = (first, rest.strip()) if first in FORMATS else ("", argument)
     form = form or next((each for each in FORMATS if file.endswith(f".{each}")), "md")
     path = session.cwd / Path(file or f"bareagent-{session.full_id}.{form}").expanduser()
-    write_new(path, document(session, form))
+    write_new(path, document(form, session.full_id, session.view, session.entries()))
     face.say(f"Exported to {path}")
-
-
-def write_new(path: Path, pieces: Iterator[str]) -> None:
-    """Write a new private file. Raises: UsageError where there is one, SessionError where it cannot be."""
-    try:
-        descriptor = platform.open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            file.writelines(pieces)
-    except FileExistsError:
-        raise UsageError(f"{path} exists and is not overwritten.", "name another file") from None
-    except OSError as error:
-        raise SessionError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 @command("transcript")
@@ -200,4 +170,6 @@ async def transcript(face: Face, _argument: str) -> None:
     if not session.messages:
         face.say("Nothing was said yet.")
         return
-    await face.page("".join(document(session, "md")), session.full_id)
+    await face.page(
+        "".join(document("md", session.full_id, session.view, session.entries())), session.full_id
+    )

@@ -1,20 +1,18 @@
 """What can be chosen: saved sessions, lines to go back to, models, modes; and what a choice costs."""
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from bareagent.agent import Agent
-from bareagent.cells import cells
 from bareagent.config import MODES
 from bareagent.errors import SessionNotFound
 from bareagent.provider import models
 from bareagent.repl.face import Face, Row
-from bareagent.repl.recap import Line, money
-from bareagent.repl.view import cut, tokens
+from bareagent.repl.recap import Line
+from bareagent.repl.rows import age, facts_of, money, title_of
+from bareagent.repl.view import tokens
 from bareagent.sanitize import one_line
 from bareagent.seams import ModelInfo, Price
 from bareagent.store.cards import Card
@@ -54,49 +52,6 @@ def cards_everywhere(agent: Agent) -> list[Card]:
         return catalogue.all_cards()
 
 
-def age(changed_ns: int, now_s: float | None = None) -> str:
-    """Return how long ago something changed, in few words; a date from a month on."""
-    passed = max((time.time() if now_s is None else now_s) - changed_ns / 1e9, 0)
-    for size_s, limit_s, unit in ((60, 3600, "min"), (3600, 86_400, "h"), (86_400, 30 * 86_400, "d")):
-        if passed < size_s:
-            return "now"
-        if passed < limit_s:
-            return f"{passed // size_s:.0f} {unit}"
-    return datetime.fromtimestamp(changed_ns / 1e9).astimezone().strftime("%Y-%m-%d")
-
-
-def title_of(card: Card) -> str:
-    """Return a session's name or first line, clean and on one line."""
-    return one_line(card.title, _TITLE_CELLS) or "(no line yet)"
-
-
-def _facts(card: Card) -> list[str]:
-    facts = [f"{card.turns} turns", f"{tokens(card.tokens)} tokens"]
-    facts += [money(card.cost_usd)] if card.cost_usd else []
-    return facts + ([one_line(card.branch, 24)] if card.branch else [])
-
-
-def session_lines(cards: Sequence[Card], width: int, current: str = "") -> list[str]:
-    """Return the list of sessions, a row each, numbered from 1; what does not fit is left out from the right.
-
-    The session that is open has a `*`.
-    """
-    columns = [
-        [f"{n}{'*' if card.id == current else ''}" for n, card in enumerate(cards, 1)],
-        [card.full_id for card in cards],
-        [age(card.changed_ns) for card in cards],
-        [" · ".join(_facts(card)) for card in cards],
-    ]
-    if width < 72:
-        del columns[3], columns[1]
-    sizes = [max(map(cells, column), default=0) for column in columns]
-    lines = []
-    for row, card in zip(zip(*columns, strict=True), cards, strict=True):
-        cellsof = [value + " " * (size - cells(value)) for value, size in zip(row, sizes, strict=True)]
-        lines.append(cut("  ".join([*cellsof, title_of(card)]), width))
-    return lines
-
-
 def session_row(card: Card, home: str = "") -> Row:
     """Return a session as a row of the picker; `home`: the present project's sessions folder.
 
@@ -110,7 +65,7 @@ def session_row(card: Card, home: str = "") -> Row:
     return Row(
         key=card.id if is_here else card.folder,
         text=title_of(card),
-        detail=" · ".join([age(card.changed_ns), *_facts(card)]) + where,
+        detail=" · ".join([age(card.changed_ns), *facts_of(card)]) + where,
         preview="\n".join(preview),
     )
 

@@ -9,6 +9,7 @@ from bareagent import context
 from bareagent.agent import Agent
 from bareagent.entries import MessageEntry
 from bareagent.messages import Block, Message, calls, results, text_of
+from bareagent.repl.rows import money
 from bareagent.repl.styles import Styles
 from bareagent.repl.view import cut, line_rows, paint, wrapped
 from bareagent.sanitize import clean, one_line
@@ -21,11 +22,6 @@ LINE_ROWS = 4
 ANSWER_ROWS = 8
 N_NAMES = 8
 _CLOCK_SLACK_S = 1.0
-
-
-def money(dollars: float) -> str:
-    """Return a sum rounded as an estimate is: `$0.42`, below a cent with four digits."""
-    return f"${dollars:.2f}" if dollars >= 0.01 or dollars == 0 else f"${dollars:.4f}"
 
 
 class Line(NamedTuple):

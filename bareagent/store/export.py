@@ -1,18 +1,31 @@
-"""A conversation as a document: Markdown for people, JSON and JSON lines for programs. Pure."""
+"""A conversation as a document: Markdown for people, JSON and JSON lines for programs."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from bareagent.entries import MessageEntry
+from bareagent import platform
+from bareagent.entries import AnyEntry, MessageEntry, Rewound, Undone
+from bareagent.errors import SessionError, UsageError
+from bareagent.fold import taken_back
 from bareagent.messages import Block, Message, blocks_of, text_of
 from bareagent.view import View
 
 FORMATS = ("md", "json", "jsonl")
 _HEADINGS = {"user": "You", "assistant": "Assistant", "system": "System"}
 _BACKTICKS = re.compile(r"`{3,}")
+
+
+def document(form: str, full_id: str, view: View, entries: Iterable[AnyEntry]) -> Iterator[str]:
+    """Yield the whole conversation of a log: compacted parts too, what was taken back left out."""
+    known = list(entries)
+    dead = taken_back(entry for entry in known if isinstance(entry, Undone | Rewound))
+    said = (entry for entry in known if isinstance(entry, MessageEntry) and not dead.has(entry))
+    return exported(form, full_id, view, said)
 
 
 def exported(form: str, full_id: str, view: View, entries: Iterable[MessageEntry]) -> Iterator[str]:
@@ -100,3 +113,15 @@ def json_lines(view: View, messages: Iterable[Message]) -> Iterator[str]:
         yield msgspec.json.encode(prompt).decode() + "\n"
     for message in messages:
         yield msgspec.json.encode(message).decode() + "\n"
+
+
+def write_new(path: Path, pieces: Iterator[str]) -> None:
+    """Write a new private file. Raises: UsageError where there is one, SessionError where it cannot be."""
+    try:
+        descriptor = platform.open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.writelines(pieces)
+    except FileExistsError:
+        raise UsageError(f"{path} exists and is not overwritten.", "name another file") from None
+    except OSError as error:
+        raise SessionError(f"{path} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,67 @@
+"""Lists of sessions as rows of text. Light: `bareagent sessions list` loads this and little else."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+from bareagent.cells import cells
+from bareagent.repl.view import cut, tokens
+from bareagent.sanitize import one_line
+from bareagent.store.cards import Card
+
+_TITLE_CELLS = 200
+_NARROW = 72
+
+
+def age(changed_ns: int, now_s: float | None = None) -> str:
+    """Return how long ago something changed, in few words; a date from a month on."""
+    passed = max((time.time() if now_s is None else now_s) - changed_ns / 1e9, 0)
+    for size_s, limit_s, unit in ((60, 3600, "min"), (3600, 86_400, "h"), (86_400, 30 * 86_400, "d")):
+        if passed < size_s:
+            return "now"
+        if passed < limit_s:
+            return f"{passed // size_s:.0f} {unit}"
+    return datetime.fromtimestamp(changed_ns / 1e9).astimezone().strftime("%Y-%m-%d")
+
+
+def money(dollars: float) -> str:
+    """Return a sum rounded as an estimate is: `$0.42`, below a cent with four digits."""
+    return f"${dollars:.2f}" if dollars >= 0.01 or dollars == 0 else f"${dollars:.4f}"
+
+
+def title_of(card: Card) -> str:
+    """Return a session's name or first line, clean and on one line."""
+    return one_line(card.title, _TITLE_CELLS) or "(no line yet)"
+
+
+def facts_of(card: Card) -> list[str]:
+    """Return turns, tokens, cost and branch of a session, each as a few words."""
+    facts = [f"{card.turns} turn{'s' if card.turns != 1 else ''}", f"{tokens(card.tokens)} tokens"]
+    facts += [money(card.cost_usd)] if card.cost_usd else []
+    return facts + ([one_line(card.branch, 24)] if card.branch else [])
+
+
+def session_lines(
+    cards: Sequence[Card], width: int, current: str = "", *, has_folder: bool = False
+) -> list[str]:
+    """Return the list of sessions, a row each, numbered from 1; narrow ones leave out ids and numbers.
+
+    The session that is open has a `*`; `has_folder` adds where each was held.
+    """
+    columns = [
+        [f"{n}{'*' if card.id == current else ''}" for n, card in enumerate(cards, 1)],
+        [card.full_id for card in cards],
+        [age(card.changed_ns) for card in cards],
+        [" · ".join(facts_of(card)) for card in cards],
+        [one_line(card.cwd, 60) for card in cards],
+    ]
+    if not has_folder:
+        del columns[4]
+    if width < _NARROW:
+        del columns[3], columns[1]
+    sizes = [max(map(cells, column), default=0) for column in columns]
+    lines = []
+    for row, card in zip(zip(*columns, strict=True), cards, strict=True):
+        padded = [value + " " * (size - cells(value)) for value, size in zip(row, sizes, strict=True)]
+        lines.append(cut("  ".join([*padded, title_of(card)]), width))
+    return lines
