@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import quote
-from urllib.request import getproxies
 
 import msgspec
 
@@ -268,7 +267,7 @@ class ClaudeProvider:
             ours = failures.explain(error, self._aim(model.name), has_begun=assembler.has_begun)
             if assembler.has_shown:
                 on_event(ReplyDropped(reason=str(ours)))
-            raise ours from error
+            raise ours from None if ours is error else error
 
     async def _follow(
         self, events: AsyncIterator[Event], assembler: Assembler, on_event: Emit, model: str
@@ -425,7 +424,8 @@ def _transport(base_url: str) -> Any:
     Reading the system's certificates takes 50 ms, which a server without TLS, on this machine as a
     rule, has no use for.
     """
-    is_plain = base_url.startswith("http:") and not getproxies()
+    proxies = importlib.import_module("urllib.request").getproxies()
+    is_plain = base_url.startswith("http:") and not proxies
     return sdk().DefaultAsyncHttpxClient(follow_redirects=False, verify=not is_plain)
 
 
