@@ -154,6 +154,22 @@ async def test_a_cancelled_call_is_ended_within_a_second_and_gives_what_it_print
     assert not marked_processes(mark)
 
 
+@on_linux
+@pytest.mark.parametrize("n_steps", range(12))
+async def test_a_call_cancelled_at_its_start_leaves_nothing(bench: Bench, tmp_path: Path, n_steps: int) -> None:
+    mark = f"3006.{os.getpid()}{n_steps}"
+    ctx = bench.of_call("bash", {})
+    command = f"echo begun; touch begun; (sleep {mark} &); sleep {mark}"
+    task = asyncio.create_task(_run(ctx, command))
+    for _ in range(n_steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 3)
+    assert not marked_processes(mark)
+    assert ctx.partial == "begun\n" or not (tmp_path / "begun").exists()
+
+
 async def heard(bench: Bench, word: str) -> None:
     """Wait until a running command has printed a word."""
     for _ in range(500):

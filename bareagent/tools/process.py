@@ -293,18 +293,19 @@ async def start(
     platform.adopt_orphans()
     mark = os.urandom(8).hex()
     read_end, write_end = os.pipe()
+    starting = asyncio.create_subprocess_exec(
+        *platform.shell(),
+        command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=write_end,
+        stderr=write_end,
+        cwd=cwd,
+        env={**environment, platform.CALL_VARIABLE: mark},
+        start_new_session=True,
+        pass_fds=pass_fds,
+    )
     try:
-        child = await asyncio.create_subprocess_exec(
-            *platform.shell(),
-            command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=write_end,
-            cwd=cwd,
-            env={**environment, platform.CALL_VARIABLE: mark},
-            start_new_session=True,
-            pass_fds=pass_fds,
-        )
+        child = await _whole(asyncio.ensure_future(starting))
     except BaseException:
         os.close(read_end)
         raise
@@ -315,6 +316,19 @@ async def start(
     process.watch(read_end)
     _running.add(process)
     return process
+
+
+async def _whole(starting: asyncio.Future[asyncio.subprocess.Process]) -> asyncio.subprocess.Process:
+    """Wait for the child; a cancellation meanwhile comes at the next wait, when all can be ended."""
+    task = asyncio.current_task()
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        child = await starting
+        if task is not None:
+            task.uncancel()
+            task.cancel()
+        return child
 
 
 def kill_all() -> None:
