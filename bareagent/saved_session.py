@@ -13,12 +13,11 @@ from typing import NamedTuple
 import msgspec
 
 from bareagent import folders
-from bareagent.entries import AnyEntry, MessageEntry, Prompt, Sent
-from bareagent.errors import SessionError, SessionNotFound, UsageError
+from bareagent.entries import AnyEntry
+from bareagent.errors import SessionError, UsageError
 from bareagent.fold import fold
-from bareagent.messages import Message, system
 from bareagent.options import Options
-from bareagent.provider.request import Rebuilt, rebuild
+from bareagent.provider.replay import answered, replay
 from bareagent.repl.rows import money
 from bareagent.saved import NO_SESSIONS, Place, cards_of, place, print_clean, print_json, write
 from bareagent.store.checks import Report
@@ -82,41 +81,22 @@ def _about(session: Read) -> Iterator[str]:
         parent = f" · fork of {start.parent.id}" if start.parent else ""
         yield f"begun     {start.created} in {start.cwd}{parent}"
     yield f"model     {view.model or 'none yet'}"
-    n_requests = sum(1 for _ in _requests(session.entries))
-    yield f"so far    {view.n_turns} turns · {n_requests} requests · {money(view.cost_usd)}"
+    yield f"so far    {view.n_turns} turns · {len(answered(session.entries))} requests · {money(view.cost_usd)}"
     yield f"entries   {len(session.entries)} · {len(view.compactions)} compactions in force"
 
 
-def _requests(entries: list[AnyEntry]) -> Iterator[tuple[int, Sent]]:
-    """Yield the place of each reply among the entries, with what is known of its request."""
-    for index, entry in enumerate(entries):
-        if isinstance(entry, MessageEntry) and entry.request is not None and entry.request.sha256:
-            yield index, entry.request
+def show_request(options: Options, text: str, number: int) -> None:
+    """Print a request of a session as it was sent; stderr says whether it is exact.
 
-
-def show_request(options: Options, text: str, n: int) -> None:
-    """Print the `n`th request of a session as it was sent; stderr says whether it is exact.
-
-    Raises: SessionNotFound where there is none.
+    Raises: SessionNotFound where there is none of this number.
     """
     session = read(options, text)
-    known = list(_requests(session.entries))
-    if n > len(known):
-        raise SessionNotFound(f"Session {session.full_id} has {len(known)} requests; there is no {n}.")
-    index, sent = known[n - 1]
-    made = _again(session.entries[:index], sent)
+    made = replay(session.entries, number)
     verdict = (
         "exact" if made.is_exact else "NOT exact: what was sent differs (masked secrets are sent in full)"
     )
-    sys.stderr.write(f"request {n} of {len(known)}: {verdict} · sha256 {sent.sha256} · {sent.size:,} bytes\n")
+    sys.stderr.write(f"request {number} (reply: entry {made.n}), {len(made.body):,} bytes: {verdict}\n")
     write(made.body.decode("utf-8", "replace") + "\n")
-
-
-def _again(before: list[AnyEntry], sent: Sent) -> Rebuilt:
-    view = fold(before)
-    prompt = view.prompt or Prompt(system="")
-    messages: list[Message] = [*([system(prompt.system)] if prompt.system else []), *view.messages]
-    return rebuild(messages, prompt.tools, sent)
 
 
 def check_saved(options: Options, text: str, *, is_json: bool) -> int:

@@ -9,6 +9,7 @@ from bareagent.agent import Agent
 from bareagent.calls import Toolbox
 from bareagent.config import Config
 from bareagent.entries import Said
+from bareagent.errors import BareAgentError
 from bareagent.repl.commands import dispatch
 from bareagent.repl.face import Level, Picked, Row
 from bareagent.repl.styles import Styles
@@ -118,9 +119,14 @@ class FakeFace:
         self.has_left = True
 
     async def type(self, line: str) -> str:
-        """Give a command and return what it showed."""
+        """Give a command and return what it showed, as the border of the real faces tells errors."""
         self.lines.clear()
-        assert await dispatch(self, line)
+        try:
+            assert await dispatch(self, line)
+        except BareAgentError as error:
+            self.say(str(error), "error")
+            if error.hint:
+                self.say(error.hint, "dim")
         return self.text
 
 

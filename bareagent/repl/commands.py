@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from bareagent.errors import BareAgentError, UsageError
+from bareagent.errors import UsageError
 from bareagent.repl import commands_context, commands_program, commands_session
 from bareagent.repl.face import Face
 from bareagent.repl.skills import skills_of
@@ -12,7 +12,7 @@ from bareagent.repl.table import COMMANDS, Command, command
 from bareagent.repl.view import cut
 from bareagent.sanitize import one_line
 from bareagent.tools.base import ToolError
-from bareagent.tools.skills import invocation
+from bareagent.tools.skills import Skill, invocation
 
 __all__ = ["COMMANDS", "Command", "dispatch", "help_lines", "is_safe", "ordered"]
 
@@ -49,7 +49,7 @@ def is_safe(line: str) -> bool:
 async def dispatch(face: Face, line: str) -> bool:
     """Do what a line asks for; False if it is no command, so that it goes to the model.
 
-    `//text` sends `/text`; a path (`/usr/lib is full`) is no command. Errors are said.
+    `//text` sends `/text`; a path (`/usr/lib is full`) is no command. Raises: BareAgentError.
     """
     line = line.strip()
     if line.startswith("//"):
@@ -58,14 +58,7 @@ async def dispatch(face: Face, line: str) -> bool:
     match = _WORD.fullmatch(line)
     if match is None:
         return False
-    try:
-        await _run(face, match[1], (match[2] or "").strip())
-    except ToolError as error:
-        face.say(str(error), "error")
-    except BareAgentError as error:
-        face.say(str(error), "error")
-        if error.hint:
-            face.say(error.hint, "dim")
+    await _run(face, match[1], (match[2] or "").strip())
     return True
 
 
@@ -77,9 +70,16 @@ async def _run(face: Face, name: str, argument: str) -> None:
     skills = skills_of(face)
     skill = next((each for each in skills if each.name == name), None)
     if skill is not None:
-        await face.submit(invocation(skill, argument))
+        await face.submit(_called(skill, argument))
         return
     raise unknown(name, [*COMMANDS, *(each.name for each in skills)])
+
+
+def _called(skill: Skill, argument: str) -> str:
+    try:
+        return invocation(skill, argument)
+    except ToolError as error:
+        raise UsageError(f"Skill {skill.name} cannot be read: {error}") from None
 
 
 def unknown(name: str, names: Sequence[str]) -> UsageError:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from bareagent.errors import SessionLocked, UsageError
+from bareagent.repl import start
 from bareagent.repl.face import Face, Row
 from bareagent.repl.pickers import (
     cards_here,
@@ -71,6 +72,9 @@ async def _go_on(face: Face, wanted: str) -> None:
         if not face.is_terminal or not await _go_on_locked(face, wanted, error):
             raise
     await agent.follow_model()
+    face.show(start.past(agent, face.width, face.styles))
+    for note in agent.session.notes:
+        face.say(note, "warning")
     face.show(recap_rows(agent, face.width, face.styles))
 
 

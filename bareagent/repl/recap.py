@@ -11,25 +11,21 @@ from bareagent.entries import MessageEntry
 from bareagent.messages import Block, Message, calls, results, text_of
 from bareagent.repl.rows import money
 from bareagent.repl.styles import Styles
-from bareagent.repl.view import cut, line_rows, paint, wrapped
+from bareagent.repl.view import paint, wrapped
 from bareagent.sanitize import clean, one_line
 from bareagent.session import Session
 
 FILE_TOOLS = frozenset({"read_file", "edit_file", "write_file"})
 CHANGING_TOOLS = frozenset({"edit_file", "write_file"})
-N_EXCHANGES = 2
-LINE_ROWS = 4
-ANSWER_ROWS = 8
 N_NAMES = 8
 _CLOCK_SLACK_S = 1.0
 
 
 class Line(NamedTuple):
-    """A line of the user's that still stands in the view: entry number, text, index in the view."""
+    """A line of the user's that still stands in the view, with its entry's number."""
 
     n: int
     text: str
-    place: int
 
 
 class Changed(NamedTuple):
@@ -43,7 +39,7 @@ def lines_of(session: Session) -> list[Line]:
     """Return the user's lines that one can go back to, newest first."""
     view = session.view
     found = [
-        Line(view.ids[index], text_of(message).strip(), index)
+        Line(view.ids[index], text_of(message).strip())
         for index, message in enumerate(view.messages)
         if view.kinds[index] == "line" and not view.is_header(view.ids[index])
     ]
@@ -146,10 +142,9 @@ def price_line(agent: Agent) -> str:
 
 
 def recap_rows(agent: Agent, width: int, styles: Styles) -> list[str]:
-    """Return what is shown of a session just resumed: last exchanges, repairs, stale files, the price."""
+    """Return what to know before going on with a resumed session: stale files, the price."""
     session = agent.session
-    rows = exchange_rows(session, width, styles)
-    rows += [paint(cut(note, width), styles.warning) for note in session.notes]
+    rows: list[str] = []
     stale = stale_files(session)
     if stale:
         rows += _told(f"Changed on disk since the session saw them: {names(stale)}", width, styles.warning)
@@ -160,32 +155,3 @@ def recap_rows(agent: Agent, width: int, styles: Styles) -> list[str]:
 
 def _told(text: str, width: int, style: str) -> list[str]:
     return [paint(row, style) for row in wrapped(clean(text), max(width, 4))]
-
-
-def exchange_rows(session: Session, width: int, styles: Styles) -> list[str]:
-    """Return the last lines and answers, each cut to a few rows."""
-    rows: list[str] = []
-    for line in lines_of(session)[:N_EXCHANGES][::-1]:
-        rows += _capped(line_rows(line.text, width, styles), LINE_ROWS, styles)
-        answer = _answer_to(session, line.place)
-        if answer:
-            rows += _capped(wrapped(answer, max(width, 4)), ANSWER_ROWS, styles)
-    return rows
-
-
-def _answer_to(session: Session, index: int) -> str:
-    """The last text of the run that began with a line."""
-    texts = []
-    view = session.view
-    for place in range(index + 1, len(view.messages)):
-        if view.kinds[place] == "line":
-            break
-        if view.messages[place]["role"] == "assistant":
-            texts.append(clean(text_of(view.messages[place])).strip())
-    return next((text for text in reversed(texts) if text), "")
-
-
-def _capped(rows: list[str], most: int, styles: Styles) -> list[str]:
-    if len(rows) <= most:
-        return rows
-    return [*rows[:most], paint(f"… {len(rows) - most} more rows (/transcript)", styles.faint)]

@@ -10,7 +10,8 @@ from bareagent.provider.embedded import EmbeddedProvider, demo_weights_label
 from bareagent.repl import view
 from bareagent.repl.face import Level
 from bareagent.repl.markdown import render
-from bareagent.repl.pickers import age, cards_here, title_of
+from bareagent.repl.pickers import cards_here
+from bareagent.repl.rows import age, title_of
 from bareagent.repl.styles import Styles
 from bareagent.sanitize import one_line
 from bareagent.tools import instructions
