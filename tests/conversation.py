@@ -1,8 +1,9 @@
 """An agent put together in the test's own process, against the scripted server over real HTTP."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -18,7 +19,13 @@ from bareagent.store.transcripts import TranscriptManager
 from bareagent.tools import standard_tools
 from bareagent.tools.background import Jobs
 from bareagent.tools.subagent import Subagent
-from tests.server.server import Server
+
+
+class Served(Protocol):
+    """A server of ours or another: the environment that points a program there."""
+
+    @property
+    def env(self) -> Mapping[str, str]: ...
 
 
 class Head:
@@ -69,7 +76,7 @@ def config_of(**tables: object) -> Config:
 
 @asynccontextmanager
 async def conversation(
-    server: Server,
+    server: Served,
     folder: Path,
     config: Config | None = None,
     answer: Callable[[Question], Answer] | None = None,
