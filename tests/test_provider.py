@@ -165,6 +165,15 @@ async def test_a_token_of_the_environment_is_a_bearer() -> None:
         assert "x-api-key" not in server.requests[0].headers
 
 
+async def test_an_address_without_a_key_is_tried() -> None:
+    async with Server(["x"], strict=False) as server:
+        provider = await provider_for({"ANTHROPIC_BASE_URL": server.url + "/v1"}, model="claude-haiku-4-5")
+        with pytest.raises(errors.BadKey):  # the test server insists on one
+            await provider.reply(ask(), Ear())
+        await provider.aclose()
+        assert len(server.requests) == 1
+
+
 async def test_a_wrong_key_is_told_with_its_source() -> None:
     async with Server(["x"], keys=["right"], strict=False) as server:
         provider = await provider_for({**server.env, "ANTHROPIC_API_KEY": "wrong-key-9"})

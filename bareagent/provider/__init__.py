@@ -8,7 +8,7 @@ from bareagent.config import Config
 from bareagent.errors import NoKey, ServerUnreachable
 from bareagent.provider import models
 from bareagent.provider.claude import ClaudeProvider, preload
-from bareagent.provider.presets import PRESETS, Found, Preset, chosen_name, find_key, resolve
+from bareagent.provider.presets import OFFICIAL_URL, PRESETS, Found, Preset, chosen_name, find_key, resolve
 
 __all__ = [
     "PRESETS",
@@ -59,7 +59,10 @@ def _addressed(preset: Preset, config: Config, env: Mapping[str, str]) -> Preset
 
 def _at(preset: Preset, url: str) -> Preset:
     # A copied address often ends in /v1, which the SDK adds by itself.
-    return replace(preset, base_url=url.rstrip("/").removesuffix("/v1"))
+    url = url.rstrip("/").removesuffix("/v1")
+    # Behind an address of one's own there may be a server that wants no key; it will say so if it does.
+    is_elsewhere = preset.name == "anthropic" and url != OFFICIAL_URL
+    return replace(preset, base_url=url, is_open=preset.is_open or is_elsewhere)
 
 
 async def _with_model(preset: Preset, found: Found, config: Config, model: str) -> ClaudeProvider:
