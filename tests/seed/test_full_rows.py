@@ -12,7 +12,7 @@ from bareagent.config import Config
 from bareagent.context.full import ACKNOWLEDGEMENTS
 from bareagent.context.readable import readable
 from bareagent.context.tokens import estimate_tokens
-from bareagent.entries import Compaction
+from bareagent.entries import Compaction, MessageEntry
 from bareagent.errors import ServerUnreachable
 from bareagent.messages import COMPRESSED_HEADER, Message, results, system, text_of, user
 from bareagent.session import Session
@@ -390,7 +390,7 @@ async def test_row_60_and_61_an_appended_entry_and_the_view_from_it() -> None:
     after = list(play.session.entries())
     assert after[: len(before)] == before
     (entry,) = play.logged(Compaction)
-    kept = [e.message for e in before if getattr(e, "message", None) and e.n >= entry.first_kept_entry_id]
+    kept = [e.message for e in before if isinstance(e, MessageEntry) and e.n >= entry.first_kept_entry_id]
     assert text_of(play.messages[0]).startswith(COMPRESSED_HEADER + entry.summary)
     assert play.messages[1] == said(ACKNOWLEDGEMENTS[""]).message
     assert play.messages[2:] == kept

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from bareagent import context
+from bareagent.context.room import room_of
 from bareagent.context.tokens import Meter, estimate_tokens
 from bareagent.context.working import state_of
-from bareagent.entries import Cleared, Compaction, Prompt, Todo, TodoItem, Usage
+from bareagent.entries import Cleared, Compaction, MessageEntry, Prompt, Todo, TodoItem, Usage
 from bareagent.errors import TooLong
 from bareagent.loop import agent_loop
 from bareagent.messages import calls, is_cleared, results, system, text_of
@@ -74,7 +75,7 @@ async def test_row_47_the_compact_tool_only_marks(profile: str) -> None:
     await run(play)
     (entry,) = play.logged(Compaction)
     assert entry.trigger == "tool"
-    results_logged = [e for e in play.session.entries() if getattr(e, "kind", "") == "results"]
+    results_logged = [e for e in play.logged(MessageEntry) if e.kind == "results"]
     assert text_of(results_logged[0].message["content"][0]) == "Compressing..."
     assert len(results(results_logged[0].message)) == 2
     assert results_logged[0].n < entry.n
@@ -164,7 +165,7 @@ async def test_row_55_usage_from_before_a_compaction_is_void(profile: str) -> No
 @pytest.mark.parametrize(("output", "window", "reserve"), [(1_000, 200_000, 8_192), (8_192, 200_000, 12_288),
                                                            (64_000, 200_000, 20_000), (8_192, 16_000, 4_000)])
 def test_row_56_the_reserve(output: int, window: int, reserve: int) -> None:
-    room = context.room_of(ModelInfo(name="m", window=window, max_output=output), rules().compaction)
+    room = room_of(ModelInfo(name="m", window=window, max_output=output), rules().compaction)
     assert (room.reserve, room.limit) == (reserve, window - reserve)
 
 
@@ -178,7 +179,7 @@ async def test_row_63_a_reply_cut_by_the_window_forces_a_compaction(profile: str
     play.line("go")
     await run(play)
     assert [entry.trigger for entry in play.logged(Compaction)] == ["overflow"]
-    logged = "\n".join(text_of(e.message) for e in play.session.entries() if hasattr(e, "message"))
+    logged = "\n".join(text_of(e.message) for e in play.logged(MessageEntry))
     assert "half an ans" in logged
     assert "Continue." in logged
     assert text_of(play.messages[-1]) == "whole answer"

@@ -4,10 +4,10 @@ import copy
 
 import pytest
 
-from bareagent.context.measure import placeholder
 from bareagent.context.tokens import fast_tokens
 from bareagent.messages import Message, calls, is_cleared, results, system, text_of, user
 from bareagent.seams import Capabilities, ModelInfo
+from bareagent.view import placeholder
 from tests.fakes import call, result, said
 from tests.fakes import results as answered
 from tests.seed.rows import Bench, history
