@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prompt_toolkit.completion import DummyCompleter
 from prompt_toolkit.filters import Condition
 
 from bareagent import crash
@@ -24,6 +23,7 @@ from bareagent.provider import preload
 from bareagent.provider.embedded import EmbeddedProvider
 from bareagent.repl import keys, pager, start, terminal, toolbar
 from bareagent.repl.asking import Asking
+from bareagent.repl.completion import Completions
 from bareagent.repl.face import Face, Level, Picked, Row
 from bareagent.repl.hands import Hands
 from bareagent.repl.history import SharedHistory, history_path
@@ -86,7 +86,7 @@ class Repl(Talk):
         self.screen = Screen(
             hands,
             SharedHistory(history_path(root)),
-            DummyCompleter(),
+            Completions(self),
             bindings,
             is_vi=ui.vi,
             on_background=self._background,

@@ -16,11 +16,12 @@ from bareagent.sanitize import clean, one_line
 from bareagent.session import Session
 
 
-@command("compact", "[focus | preview | undo | --facts]", words=("preview", "undo", "--facts"))
+@command("compact", "[focus]", words=("preview", "undo", "--facts"))
 async def compact(face: Face, argument: str) -> None:
-    """Compact the conversation now, with an optional focus for the summary.
+    """Compact the conversation now; preview, undo and --facts too.
 
-    preview shows what would go and changes nothing; undo takes the newest compaction back, twice goes
+    A focus says what the summary must keep. Alone as the whole argument, preview shows what would go
+    and changes nothing; undo takes the newest compaction back, twice goes
     back one more; --facts compacts without a summary, by facts alone. Any other text is the focus.
     """
     agent = face.agent
@@ -37,7 +38,7 @@ async def compact(face: Face, argument: str) -> None:
 
 @command("context", is_safe=True)
 async def context(face: Face, _argument: str) -> None:
-    """Show what fills the window, what is in the cache, what could be cleared and what it costs."""
+    """Show what fills the window, and what could be cleared."""
     picture = face.agent.picture()
     saved = bill(face).saved_by_clearing_usd
     face.show(charts.context_lines(picture, saved, face.width, face.styles))
@@ -50,7 +51,11 @@ def bill(face: Face) -> Cost:
 
 @command("cost", "[--cache]", words=("--cache",), is_safe=True)
 async def cost(face: Face, argument: str) -> None:
-    """Show what this session cost, by model; --cache lists each break of the cache and its price."""
+    """Show what this session cost; --cache: each break of the cache.
+
+    By model: calls, input, cache reads and writes, output, thinking, money; what summaries and subagents
+    took of it; what caching and clearing saved. --cache lists every break of the cache with its price.
+    """
     if argument not in {"", "--cache"}:
         raise UsageError(f"/cost does not know {one_line(argument, 40)}.", "/cost or /cost --cache")
     draw = charts.epoch_lines if argument else charts.cost_lines
@@ -59,7 +64,7 @@ async def cost(face: Face, argument: str) -> None:
 
 @command("status", is_safe=True)
 async def status(face: Face, _argument: str) -> None:
-    """Show session, model, mode, folders, context and what was masked."""
+    """Show session, model, mode, context and masked secrets."""
     face.say(
         "\n".join(f"{name:10} {one_line(value, max(face.width - 12, 8))}" for name, value in _facts(face))
     )
@@ -106,7 +111,7 @@ async def todo(face: Face, _argument: str) -> None:
 
 @command("pin", "text | last", words=("last",))
 async def pin(face: Face, argument: str) -> None:
-    """Keep a text, or the last answer, word for word over all compactions."""
+    """Keep a text or the last answer over all compactions."""
     text = argument
     if argument == "last":
         text = last_answer(face.agent.session)

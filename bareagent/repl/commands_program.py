@@ -25,7 +25,10 @@ _SAMPLE = "def answer():  # 42\n+ added\n- taken away"
 
 @command("model", "[name]", argument="model")
 async def model(face: Face, argument: str) -> None:
-    """Show or change the model; another model's cache is cold, which is said with its price."""
+    """Show or change the model.
+
+    Another model's cache is cold: what the next call costs by that is said.
+    """
     agent = face.agent
     name = argument or await pick_model(face)
     if not name:
@@ -45,7 +48,7 @@ async def _use_mode(face: Face, name: str) -> None:
 
 @command("mode", "[name]", argument="mode")
 async def mode(face: Face, argument: str) -> None:
-    """Show or change the permission mode: plan, default, auto, bypass."""
+    """Show or change the permission mode."""
     name = argument or await pick_mode(face)
     if name:
         await _use_mode(face, name)
@@ -55,37 +58,37 @@ async def mode(face: Face, argument: str) -> None:
 
 @command("default")
 async def default(face: Face, _argument: str) -> None:
-    """Permission mode default: what changes something is asked for."""
+    """Mode default: what changes something is asked for."""
     await _use_mode(face, "default")
 
 
 @command("auto")
 async def auto(face: Face, _argument: str) -> None:
-    """Permission mode auto: edits inside the project run without a question."""
+    """Mode auto: edits inside the project need no question."""
     await _use_mode(face, "auto")
 
 
 @command("plan")
 async def plan(face: Face, _argument: str) -> None:
-    """Permission mode plan: the model reads and plans, nothing is changed."""
+    """Mode plan: the model reads and plans, changes nothing."""
     await _use_mode(face, "plan")
 
 
 @command("bypass")
 async def bypass(face: Face, _argument: str) -> None:
-    """Permission mode bypass: nothing is asked; only deny rules hold."""
+    """Mode bypass: nothing is asked; only deny rules hold."""
     await _use_mode(face, "bypass")
 
 
 @command("retry")
 async def retry(face: Face, _argument: str) -> None:
-    """Send the conversation again after a failure, or let a cut answer go on."""
+    """Send again after a failure, or let a cut answer go on."""
     await face.retry()
 
 
 @command("tools", is_safe=True)
 async def tools(face: Face, _argument: str) -> None:
-    """List the tools the model may call; those marked * change something and are asked for by the mode."""
+    """List the tools the model may call; * changes something."""
     found = face.agent.box.tools
     if not found:
         face.say("This model has no tools.")
@@ -99,7 +102,7 @@ async def tools(face: Face, _argument: str) -> None:
 
 @command("skills", is_safe=True)
 async def skills(face: Face, _argument: str) -> None:
-    """List the skills; /skill-name arguments sends one."""
+    """List the skills; /skill-name sends one."""
     found = skills_of(face)
     if not found:
         face.say(
@@ -110,11 +113,12 @@ async def skills(face: Face, _argument: str) -> None:
         face.say(cut(f"/{skill.name}  {skill.description} ({where})", face.width))
 
 
-@command("config", "[rules | forget N]", words=("rules", "forget"))
+@command("config", "[rules]", words=("rules", "forget"))
 async def config(face: Face, argument: str) -> None:
-    """Show the settings that differ from their defaults; rules shows what was granted in this session.
+    """Show settings that were changed; rules: what was granted.
 
-    forget N takes a granted rule back. Settings are changed in the file that is named.
+    Settings are listed where they differ from their defaults; rules lists the permission rules granted in
+    this session. forget N takes a granted rule back. Settings are changed in the file that is named.
     """
     if argument == "rules":
         _show_rules(face)
@@ -166,7 +170,7 @@ def _forget_rule(face: Face, row: int) -> None:
 
 @command("theme", "[name]", argument="theme")
 async def theme(face: Face, argument: str) -> None:
-    """Change the colours: auto, dark, light, ansi (16 colours) or mono."""
+    """Change the colours: auto, dark, light, ansi or mono."""
     name = argument or await _pick_theme(face)
     if not name:
         face.say(f"Themes: {', '.join(THEME_NAMES)}")
@@ -187,7 +191,7 @@ async def _pick_theme(face: Face) -> str:
 
 @command("copy", "[n]", is_safe=True)
 async def copy(face: Face, argument: str) -> None:
-    """Put the last answer on the clipboard, or the nth from the end."""
+    """Put the last answer, or the nth from the end, on the clipboard."""
     if argument and not re.fullmatch(r"[1-9]\d{0,3}", argument):
         raise UsageError("/copy takes a number: 1 is the last answer.")
     text = last_answer(face.agent.session, int(argument or 1))

@@ -40,7 +40,7 @@ async def clear(face: Face, argument: str) -> None:
 
 @command("sessions", is_safe=True)
 async def sessions(face: Face, _argument: str) -> None:
-    """List this project's saved sessions; /resume takes the number of a row."""
+    """List this project's saved sessions; /resume takes a row."""
     cards = cards_here(face.agent)
     face.agent.listed = [card.id for card in cards]
     if not cards:
@@ -51,7 +51,7 @@ async def sessions(face: Face, _argument: str) -> None:
 
 @command("resume", "[session]", argument="session")
 async def resume(face: Face, argument: str) -> None:
-    """Go on with a saved session, chosen from a list or named.
+    """Go on with a saved session: chosen, or named.
 
     A session is a row of the last list (one or two digits), an id or its beginning (four characters
     or more), ID.N, or a name. An older generation (ID.N) goes on as a fork that begins with it.
@@ -98,7 +98,7 @@ async def _go_on_locked(face: Face, wanted: str, error: SessionLocked) -> bool:
 
 @command("name", "[text]")
 async def name(face: Face, argument: str) -> None:
-    """Name this session, or show its name; /resume finds it by that."""
+    """Name this session; /resume finds it by its name."""
     if argument:
         face.say(f"Session name: {face.agent.name(argument)}")
         return
@@ -124,7 +124,7 @@ async def _line_meant(face: Face, argument: str, title: str) -> Line | None:
 
 @command("rewind", "[N]")
 async def rewind(face: Face, argument: str) -> None:
-    """Go back to before one of your lines; the line comes back as the draft.
+    """Go back to before a line of yours; it becomes the draft.
 
     N counts from the newest line, which is 1. Files are not touched: the ones that the session changed
     since are named. The log keeps what was taken back.
@@ -141,7 +141,11 @@ async def rewind(face: Face, argument: str) -> None:
 
 @command("fork", "[N]")
 async def fork(face: Face, argument: str) -> None:
-    """Go on in a copy of this session; with N, in one that ends before a line (1: the newest)."""
+    """Go on in a copy of this session.
+
+    With N the copy ends before a line, counted from the newest, which is 1; the line becomes the draft.
+    This session stays as it is.
+    """
     if not argument:
         face.agent.fork()
         return
@@ -151,9 +155,9 @@ async def fork(face: Face, argument: str) -> None:
         face.set_draft(line.text)
 
 
-@command("export", "[md | json | jsonl] [file]", words=FORMATS)
+@command("export", "[form] [file]", words=FORMATS)
 async def export(face: Face, argument: str) -> None:
-    """Write the whole conversation into a file: Markdown, JSON, or a message a line.
+    """Write the conversation into a file: md, json or jsonl.
 
     Without a form the file's ending decides; without a file it is named after the session. A file that
     exists is not overwritten.
@@ -169,7 +173,7 @@ async def export(face: Face, argument: str) -> None:
 
 @command("transcript")
 async def transcript(face: Face, _argument: str) -> None:
-    """Read the whole conversation in a pager, compacted parts too."""
+    """Read the whole conversation in a pager."""
     session = face.agent.session
     if not session.messages:
         face.say("Nothing was said yet.")

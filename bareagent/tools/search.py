@@ -5,7 +5,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -105,6 +105,29 @@ class Grep:
         return Output(text=found.told(_prefix(ctx, folder), params.limit, n_chars) + end.note())
 
 
+class _Enough(Exception):
+    """As many files as were asked for were listed."""
+
+
+async def list_files(folder: Path, limit: int) -> list[str]:
+    """Return the paths, from the folder on, of up to `limit` files below it, ignored ones left out."""
+    found: list[str] = []
+    rest = b""
+
+    def take(data: bytes) -> None:
+        nonlocal rest
+        *whole, rest = (rest + data).split(b"\0")
+        found.extend(os.fsdecode(path).removeprefix("./") for path in whole)
+        if len(found) >= limit:
+            raise _Enough
+
+    program = _rg_in(os.environ)
+    argv = [program, *RG_FLAGS, "--files", "./"] if program else _walk(walk.Job(path="./"))
+    with contextlib.suppress(_Enough, OSError):
+        await _run(argv, folder, take)
+    return found[:limit]
+
+
 def _existing(ctx: ToolContext, path: str) -> Path:
     target = resolve(ctx, path)
     if not target.exists():
@@ -125,11 +148,15 @@ def _prefix(ctx: ToolContext, folder: Path) -> str:
 
 
 def _rg(ctx: ToolContext) -> str | None:
+    return _rg_in(ctx.environ)
+
+
+def _rg_in(environ: Mapping[str, str]) -> str | None:
     """Find ripgrep: named by BAREAGENT_RG ("none": not used), in PATH, or beside our own Python."""
-    named = ctx.environ.get(RG_VARIABLE)
+    named = environ.get(RG_VARIABLE)
     if named:
         return None if named == "none" else named
-    return shutil.which("rg", path=ctx.environ.get("PATH")) or shutil.which(
+    return shutil.which("rg", path=environ.get("PATH")) or shutil.which(
         "rg", path=str(Path(sys.executable).parent)
     )
 
