@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bareagent import errors
 from bareagent.config import Config
@@ -19,7 +17,6 @@ from bareagent.messages import Message, answer, system, text_of, user
 from bareagent.provider import PRESETS, Found, find_key, keys, make_provider, models, preload
 from bareagent.provider.adapt import Adapted
 from bareagent.provider.presets import resolve
-from bareagent.provider.stream import Assembler, events_of, usage_of
 from bareagent.seams import Request
 from tests.conversation import Conversation, conversation
 from tests.heard import Ear, config, provider_for
@@ -27,7 +24,6 @@ from tests.server import Call, Model, Server, Step
 from tests.server.fixtures import MakeServer
 
 BASH = ToolSpec(name="bash", description="Runs.", input_schema={"type": "object", "properties": {}})
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(autouse=True)
@@ -343,83 +339,6 @@ async def test_cost_is_counted_at_the_models_prices() -> None:
         await provider.aclose()
     assert reply.usage.cache_read == 2_000_000
     assert reply.cost_usd == pytest.approx(1.0 + 0.2 + 0.1 * 5)
-
-
-# The stream by itself.
-
-
-def test_usage_of_every_kind_is_read() -> None:
-    usage = usage_of({
-        "input_tokens": 5, "cache_read_input_tokens": None, "cache_creation_input_tokens": 9,
-        "cache_creation": {"ephemeral_1h_input_tokens": 4}, "output_tokens": 7,
-        "output_tokens_details": {"thinking_tokens": 3},
-    })  # fmt: skip
-    assert (usage.uncached, usage.cache_read, usage.cache_write, usage.cache_write_1h) == (5, 0, 9, 4)
-    assert (usage.output, usage.thinking, usage.prompt) == (7, 3, 14)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(st.text(), JSON), st.lists(st.integers(1, 9), min_size=1), st.text())
-@settings(max_examples=80, deadline=None)
-def test_arguments_are_the_same_however_they_are_cut(
-    value: dict[str, Any], cuts: list[int], text: str
-) -> None:
-    raw = json.dumps(value)
-    pieces: list[str] = []
-    while raw:
-        size = cuts[len(pieces) % len(cuts)]
-        pieces.append(raw[:size])
-        raw = raw[size:]
-    assembler = Assembler()
-    assembler.feed({"type": "message_start", "message": {}})
-    start = {"type": "tool_use", "id": "1", "name": "n"}
-    assembler.feed({"type": "content_block_start", "index": 4, "content_block": start})
-    for piece in pieces:
-        delta = {"type": "input_json_delta", "partial_json": piece}
-        assembler.feed({"type": "content_block_delta", "index": 4, "delta": delta})
-    assembler.feed({"type": "content_block_stop", "index": 4})
-    assembler.feed(
-        {"type": "content_block_start", "index": 2, "content_block": {"type": "text", "text": text}}
-    )
-    assembler.feed({"type": "content_block_stop", "index": 2})
-    assembler.feed({"type": "message_delta", "delta": {"stop_reason": "tool_use"}})
-    assert assembler.whole() is None
-    assembler.feed({"type": "message_stop"})
-    whole = assembler.whole()
-    assert whole is not None
-    assert whole.message["content"] == [{"type": "text", "text": text}, {**start, "input": value}]
-    assert not whole.broken
-
-
-def test_a_call_that_was_not_closed_is_broken() -> None:
-    assembler = Assembler()
-    call = {"type": "tool_use", "id": "1", "name": "n", "input": {}}
-    for event in events_of({"content": [call], "stop_reason": "max_tokens"}):
-        if event["type"] != "content_block_stop":
-            assembler.feed(event)
-    whole = assembler.whole()
-    assert whole is not None
-    assert whole.broken == {0: ""}
-
-
-def test_unknown_growth_is_kept() -> None:
-    assembler = Assembler()
-    delta = {"type": "content_block_delta", "index": 0}
-    assembler.feed({"type": "content_block_start", "index": 0, "content_block": {"type": "future", "a": "x"}})
-    for value in ({"a": "y"}, {"a": "z", "b": [1]}, {"b": [2], "c": {"d": 1}}):
-        assembler.feed({**delta, "delta": {"type": "future_delta", **value}})
-    assembler.feed({"type": "future_event", "x": 1})
-    assembler.feed({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})
-    assembler.feed({"type": "message_stop"})
-    whole = assembler.whole()
-    assert whole is not None
-    assert whole.message["content"] == [{"type": "future", "a": "xyz", "b": [1, 2], "c": {"d": 1}}]
 
 
 def test_the_sdk_can_be_loaded_ahead() -> None:
