@@ -6,13 +6,16 @@ Only Typer is loaded here; what a command needs is composed in `compose.py`, loa
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer.exceptions import Abort, Exit, TyperException
 
 from bareagent import __version__
 from bareagent.errors import BareAgentError, UsageError
+
+if TYPE_CHECKING:
+    from bareagent.options import Options
 
 EXIT_FAULT = 70
 EXIT_INTERRUPTED = 130
@@ -94,9 +97,17 @@ def start(
     )
     context.obj = options
     if context.invoked_subcommand is None:
-        from bareagent.compose import start_face
+        raise typer.Exit(_start(options))
 
-        raise typer.Exit(start_face(options))
+
+def _start(options: "Options") -> int:
+    if options.text is None:
+        from bareagent.front import start_repl
+
+        return start_repl(options)
+    from bareagent.compose import start_face
+
+    return start_face(options)
 
 
 @app.command()

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,6 +32,9 @@ from bareagent.tools.rules import Rules
 from bareagent.tools.skills import LoadSkill, skill_folders
 from bareagent.tools.subagent import Subagent
 from bareagent.tools.systemprompt import ProjectHead
+
+if TYPE_CHECKING:
+    from bareagent.repl.door import Door
 
 LOCAL = "local"
 
@@ -278,12 +282,43 @@ async def _print(options: Options) -> int:
         await program.agent.close()
 
 
-async def _repl(options: Options) -> int:
-    from bareagent.repl.app import make_face
+async def furnish(door: "Door", options: Options) -> None:
+    """Put a program behind a first prompt. Raises: BareAgentError."""
+    from bareagent.repl.app import Repl
 
     setting = settings(options)
-    face = make_face(
-        setting.config.ui, setting.root, has_colour=options.has_colour, is_debug=options.is_debug
+    repl = Repl(
+        setting.config.ui,
+        setting.root,
+        door.hands,
+        has_colour=options.has_colour,
+        is_debug=options.is_debug,
     )
-    program = await build(options, setting, os.environ, face.emit, face.ask)
-    return await face.run(program.agent, setting.notes)
+    door.opened = repl
+    if is_new_folder(setting):
+        setting = await _after_asking(setting, options, repl.confirm)
+    program = await build(options, setting, os.environ, repl.emit, repl.ask)
+    door.history.keep(program.agent.session.mask)
+    repl.begin(program.agent, [*setting.notes, *program.agent.session.notes])
+
+
+async def _after_asking(
+    setting: Setting, options: Options, confirm: Callable[[str], Awaitable[bool]]
+) -> Setting:
+    """Ask once whether a project's own files may steer; what was said holds from here on."""
+    names = ", ".join(str(path.relative_to(setting.root)) for path in setting.steering[:5])
+    more = f" and {len(setting.steering) - 5} more" if len(setting.steering) > 5 else ""
+    is_trusted = await confirm(f"This folder has files that would steer the program: {names}{more}. Use them?")
+    remember_trust(setting, is_trusted=is_trusted)
+    return settings(options)
+
+
+async def _repl(options: Options) -> int:
+    """Talk in plain lines."""
+    from bareagent.repl.app import bordered
+    from bareagent.repl.plain import PlainRepl
+
+    setting = settings(options)
+    repl = PlainRepl(setting.config.ui, partial(bordered, is_debug=options.is_debug))
+    program = await build(options, setting, os.environ, repl.emit, repl.ask)
+    return await repl.run(program.agent, [*setting.notes, *program.agent.session.notes])

@@ -154,7 +154,7 @@ class Terminal:
     def enter(self, line: str) -> None:
         """Type a line and send it."""
         self.send(line)
-        self.wait(lambda t: line.split("\n")[-1][-20:] in t.text)
+        self.wait(lambda t: line.rsplit("\n", maxsplit=1)[-1][-20:] in t.text)
         self.press("enter")
 
     def paste(self, text: str) -> None:

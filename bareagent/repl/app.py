@@ -1,18 +1,11 @@
 """The REPL on a real terminal: what is typed, heard, asked and shown comes together here."""
 
 import asyncio
-import contextlib
-import os
-import signal
-import sys
-import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from prompt_toolkit.filters import Condition
 
 from bareagent import crash
 from bareagent.agent import Agent
@@ -21,24 +14,23 @@ from bareagent.entries import AnyDelta, AnyEntry, JobsChanged, TurnEnd
 from bareagent.errors import BareAgentError
 from bareagent.provider import preload
 from bareagent.provider.embedded import EmbeddedProvider
-from bareagent.repl import keys, pager, start, terminal, toolbar
+from bareagent.repl import hands, pager, start, terminal, toolbar
 from bareagent.repl.asking import Asking
 from bareagent.repl.completion import Completions
 from bareagent.repl.face import Face, Level, Picked, Row
-from bareagent.repl.hands import Hands
-from bareagent.repl.history import SharedHistory, history_path
+from bareagent.repl.first import Hands
 from bareagent.repl.live import FRAME_S, Live
-from bareagent.repl.paste import Folds
-from bareagent.repl.plain import PlainRepl
-from bareagent.repl.screen import Screen
-from bareagent.repl.styles import Styles, styles
+from bareagent.repl.styles import Styles, themed
 from bareagent.repl.talk import Talk
 from bareagent.sanitize import one_line
 from bareagent.seams import Answer, Question
 from bareagent.tools.process import kill_all
 
 RING_AFTER_S = 20.0
-EXITS = {"SIGTERM": 143, "SIGHUP": 129}
+
+
+def _load_sdk() -> None:
+    preload().join()
 
 
 async def bordered(work: Awaitable[None], talk: Talk, *, is_debug: bool = False) -> bool:
@@ -56,55 +48,33 @@ async def bordered(work: Awaitable[None], talk: Talk, *, is_debug: bool = False)
     return True
 
 
-def make_face(ui: Ui, root: Path, *, has_colour: bool = True, is_debug: bool = False) -> "Repl | PlainRepl":
-    """Return the face this terminal can show: the live screen, or plain lines."""
-    if ui.plain or not terminal.is_usable(sys.stdin, sys.stdout):
-        return PlainRepl(ui, partial(bordered, is_debug=is_debug))
-    return Repl(ui, root, has_colour=has_colour, is_debug=is_debug)
-
-
 class Repl(Talk):
     """The terminal's face: a live region below, finished rows above, one conversation."""
 
     is_terminal = True
 
-    def __init__(self, ui: Ui, root: Path, *, has_colour: bool = True, is_debug: bool = False) -> None:
-        """Build the screen; nothing is drawn yet."""
+    def __init__(self, ui: Ui, root: Path, before: Hands, *, has_colour: bool, is_debug: bool) -> None:
+        """Take over the screen from the first hands; nothing can be sent before `begin`."""
         super().__init__(partial(bordered, is_debug=is_debug))
         self.ui = ui
+        self.screen = before.screen
         self._root = root
         self._has_colour = has_colour
-        self.styles = self._themed(ui.theme)
-        self.folds = Folds()
+        self.styles = themed(ui.theme, has_colour=has_colour)
         self._standing = toolbar.Standing()
-        self._guard = terminal.Guard(sys.stdin, sys.stdout)
         self._ticker: asyncio.Task[None] | None = None
-        hands = Hands(self)
-        bindings = keys.bindings(
-            hands, Condition(lambda: self.asking.is_open), Condition(lambda: self.asking.is_writing)
-        )
-        self.screen = Screen(
-            hands,
-            SharedHistory(history_path(root)),
-            Completions(self),
-            bindings,
-            is_vi=ui.vi,
-            on_background=self._background,
-        )
-        self.asking = Asking(self.screen, self._asked)
-        self.screen.draft.on_text_changed += lambda _: hands.note_typing()
-        self.screen.aside.on_text_changed += lambda buffer: self.asking.typed(buffer.text)
         self.live = Live(self.styles, lambda: self.width, ui, hyperlinks=terminal.has_hyperlinks())
+        self.asking = Asking(self.screen, self._asked)
+        self._hands = hands.Hands(self, before)
+        self.folds = self._hands.folds
+        self.screen.hands = self._hands
+        self.screen.draft.completer = Completions(self)
+        self.screen.redraw()
 
-    def _themed(self, name: str, *, is_light: bool = False) -> Styles:
-        if name == "auto":
-            has_many = "256color" in os.environ.get("TERM", "") or bool(os.environ.get("COLORTERM"))
-            name = ("light" if is_light else "dark") if has_many else "ansi"
-        return styles(name, os.environ if self._has_colour else {"NO_COLOR": "1"})
-
-    def _background(self, is_light: bool) -> None:
+    def on_background(self, is_light: bool) -> None:
+        """Take colours that can be read on it, where none were chosen."""
         if self.ui.theme == "auto" and is_light:
-            self._restyle(self._themed("auto", is_light=True))
+            self._restyle(themed("auto", has_colour=self._has_colour, is_light=True))
 
     def _restyle(self, look: Styles) -> None:
         self.styles = self.live.styles = look
@@ -112,69 +82,33 @@ class Repl(Talk):
 
     # The life of the program
 
-    async def run(self, agent: Agent, notes: Sequence[str]) -> int:
-        """Talk until the user leaves; return the exit code."""
+    def begin(self, agent: Agent, notes: Sequence[str]) -> None:
+        """Go live: greet, and take the lines that were entered meanwhile."""
         self.agent = agent
-        self._greet(notes)
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._fault)
-        self._on_signals(loop)
-        try:
-            self.screen.flush()
-            await self.screen.app.run_async(
-                pre_run=self._drawn, set_exception_handler=False, handle_sigint=True
-            )
-        except EOFError:
-            self.exit_code = self.exit_code or EXITS["SIGHUP"]
-        finally:
-            await self._close()
-        return self.exit_code
-
-    def _greet(self, notes: Sequence[str]) -> None:
-        self.say(start.title(self.agent))
-        for text, level in start.lines(self.agent, notes):
+        self.is_ready = True
+        self.say(start.title(agent))
+        for text, level in start.lines(agent, notes):
             self.say(text, level)
-        self.show(start.past(self.agent, self.width, self.styles))
-
-    def _drawn(self) -> None:
-        """Do behind the prompt what needs not stand before it."""
-        loop = asyncio.get_running_loop()
-        self.screen.watch_size()
+        self.show(start.past(agent, self.width, self.styles))
         if self.ui.theme == "auto" and self.styles.heading:
             self.screen.send(terminal.ASK_BACKGROUND)
-        self._ready = loop.create_future()
-        self.screen.app.create_background_task(self._settle_in())
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._fault)
+        self._ready = asyncio.ensure_future(asyncio.to_thread(_load_sdk))
+        if isinstance(agent.provider, EmbeddedProvider):
+            agent.provider.start()
+        self.beside(self._settle_in())
+        lines, self._hands.waiting = self._hands.waiting, []
+        for line in lines:
+            self.take(line)
 
     async def _settle_in(self) -> None:
-        await asyncio.sleep(0)
-        provider = self.agent.provider
-        if isinstance(provider, EmbeddedProvider):
-            provider.start()
-        threading.Thread(target=self._load, args=(asyncio.get_running_loop(),), daemon=True).start()
+        self._measure()
         self._standing.branch = await asyncio.to_thread(toolbar.branch, self._root)
         hint = await asyncio.to_thread(start.resume_line, self.agent)
         if hint:
             self.say(hint, "dim")
-        self._measure()
-
-    def _load(self, loop: asyncio.AbstractEventLoop) -> None:
-        preload().join()
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(self._loaded)
-
-    def _loaded(self) -> None:
-        if self._ready is not None and not self._ready.done():
-            self._ready.set_result(None)
-
-    def _on_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        for name, code in EXITS.items():
-            if hasattr(signal, name):
-                loop.add_signal_handler(getattr(signal, name), self._told_to_go, code)
-
-    def _told_to_go(self, code: int) -> None:
-        self.exit_code = code
-        kill_all()
-        self.leave()
+        self.screen.redraw()
 
     def _fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A fault of ours outside of a line's work is told; the conversation goes on."""
@@ -182,31 +116,21 @@ class Repl(Talk):
         text = crash.report(error) if error is not None else str(context.get("message"))
         self.say(text, "error")
 
-    async def _close(self) -> None:
+    async def close(self) -> list[str]:
+        """End all that runs and save; return the last lines to print."""
         try:
             await self.stop()
-            await self.agent.close()
+            if self.is_ready:
+                await self.agent.close()
         finally:
             kill_all()
             self.screen.flush()
-            self._guard.restore()
-        self._farewell()
-
-    def _farewell(self) -> None:
-        lines = ["Exiting BareAgent."]
-        session = self.agent.session
-        if session.folder is not None and session.messages:
-            lines.append(f"Go on with: bareagent --resume {session.full_id}")
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
-            sys.stdout.flush()
+        return start.farewell(self.agent) if self.is_ready else []
 
     def leave(self) -> None:
         """End the program."""
         self.is_leaving = True
-        app = self.screen.app
-        if app.is_running and app.future is not None and not app.future.done():
-            app.exit(result=self.exit_code)
+        self.screen.leave()
 
     # Hearing and asking
 
@@ -279,7 +203,7 @@ class Repl(Talk):
         now.cost_usd = view.cost_usd
         return now
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside the conversation; what it raises is told."""
         task = asyncio.get_running_loop().create_task(bordered(work, self))
         self._asides.add(task)
@@ -351,9 +275,7 @@ class Repl(Talk):
 
     def set_draft(self, text: str) -> None:
         """Put a text into the input line."""
-        self.screen.draft.text = text
-        self.screen.draft.cursor_position = len(text)
-        self.screen.redraw()
+        self._hands.set_draft(text)
 
     def clear_screen(self) -> None:
         """Clear the screen."""
@@ -361,7 +283,8 @@ class Repl(Talk):
 
     def use_theme(self, name: str) -> None:
         """Change the colours from here on."""
-        self._restyle(self._themed(name))
+        self.ui.theme = name  # type: ignore[assignment]  # the command has checked it
+        self._restyle(themed(name, has_colour=self._has_colour))
 
     def copy(self, text: str) -> bool:
         """Put a text on the clipboard of the terminal."""

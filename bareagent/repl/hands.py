@@ -1,14 +1,12 @@
-"""What the keys do, and what the live region shows: the two sides a user touches."""
+"""What the keys do, and what the live region shows, once the program stands; `first.py` has the rest."""
 
-import os
 import time
 from typing import TYPE_CHECKING
 
-from bareagent.cells import cells
 from bareagent.messages import text_of
-from bareagent.repl import toolbar, view
+from bareagent.repl import first, toolbar, view
+from bareagent.repl.ansi import paint
 from bareagent.repl.questions import shown_input
-from bareagent.repl.view import paint
 from bareagent.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -16,178 +14,120 @@ if TYPE_CHECKING:
 
 CYCLE = ("default", "auto", "plan")
 TYPING_S = 0.5
-LEAVE_AGAIN_S = 2.0
 MAX_QUEUED_ROWS = 3
 
 
-class Hands:
+class Hands(first.Hands):
     """Keys in, rows out, for one REPL."""
 
-    def __init__(self, repl: "Repl") -> None:
-        """Serve this REPL."""
+    def __init__(self, repl: "Repl", before: first.Hands) -> None:
+        """Take over from the first hands, with what they hold."""
+        super().__init__(before.screen, before.styles, before.mode)
+        self.folds, self.waiting = before.folds, before.waiting
         self._repl = repl
         self._last_typed = 0.0
-        self._last_control_c = 0.0
+
+    @property
+    def has_panel(self) -> bool:
+        """A question or list is in front."""
+        return self._repl.asking.is_open
+
+    @property
+    def is_writing(self) -> bool:
+        """What is typed in it is text."""
+        return self._repl.asking.is_writing
 
     # Keys
 
-    def enter(self) -> None:
-        """Send the draft, or take the completion that is marked."""
-        draft = self._repl.screen.draft
-        if draft.complete_state is not None and draft.complete_state.current_completion is not None:
-            draft.complete_state = None
-            return
-        if draft.document.text_before_cursor.endswith("\\") and not draft.document.text_after_cursor:
-            draft.delete_before_cursor()
-            self.new_line()
-            return
-        line = draft.text
-        draft.append_to_history()
-        draft.reset()
-        self._repl.take(line)
-
-    def new_line(self) -> None:
-        """Begin a new line in the draft."""
-        self._repl.screen.draft.insert_text("\n")
-
-    def up(self) -> None:
-        """Go up: in the menu, in the draft, to a queued line, to the history."""
-        draft = self._repl.screen.draft
-        if draft.complete_state is not None:
-            draft.complete_previous()
-        elif draft.document.cursor_position_row > 0:
-            draft.cursor_up()
-        elif self._repl.queued and not draft.text:
-            self._repl.set_draft(self._repl.queued.pop())
+    def take(self, line: str) -> None:
+        """Take a line that was entered."""
+        if self._repl.is_ready:
+            self._repl.take(line)
         else:
-            draft.history_backward()
+            super().take(line)
 
-    def down(self) -> None:
-        """Go down."""
-        draft = self._repl.screen.draft
-        if draft.complete_state is not None:
-            draft.complete_next()
-        elif not draft.document.on_last_line:
-            draft.cursor_down()
-        else:
-            draft.history_forward()
+    def leave(self) -> None:
+        """End the program."""
+        self._repl.leave()
 
-    def tab(self) -> None:
-        """Complete."""
-        draft = self._repl.screen.draft
-        if draft.complete_state is not None:
-            draft.complete_next()
-        else:
-            draft.start_completion(insert_common_part=True)
+    def note(self, text: str) -> None:
+        """Say something in passing."""
+        self._repl.say(text, "dim")
+
+    def recall(self) -> bool:
+        """Take the last line that waits back into the draft."""
+        if not self._repl.queued:
+            return super().recall()
+        self.set_draft(self._repl.queued.pop())
+        return True
 
     def cycle_mode(self) -> None:
         """Take the next permission mode."""
-        mode = self._repl.agent.mode
-        at = CYCLE.index(mode) if mode in CYCLE else -1
-        self._repl.agent.set_mode(CYCLE[(at + 1) % len(CYCLE)])
-        self._repl.screen.redraw()
+        if not self._repl.is_ready:
+            return
+        agent = self._repl.agent
+        at = CYCLE.index(agent.mode) if agent.mode in CYCLE else -1
+        agent.set_mode(CYCLE[(at + 1) % len(CYCLE)])
+        self.screen.redraw()
 
     def edit_draft(self) -> None:
         """Open the draft in an editor."""
-        self._repl.start(self._repl.screen.edit_draft())
-
-    def redraw(self) -> None:
-        """Draw the screen anew."""
-        self._repl.screen.clear()
+        self._repl.beside(self.screen.edit_draft())
 
     def expand(self) -> None:
-        """Show what is folded, or the last result whole."""
+        """Show what is folded, or the question or the last result whole."""
         repl = self._repl
-        draft = repl.screen.draft
-        if repl.folds.has_fold(draft.text):
-            repl.set_draft(repl.folds.unfold(draft.text))
-            return
         panel, last = repl.asking.panel, repl.live.last_ended
         if panel is not None:
-            repl.start(repl.page(panel.question.detail, panel.question.title))
+            repl.beside(repl.page(panel.question.detail, panel.question.title))
+        elif self.folds.has_fold(self.screen.draft.text):
+            super().expand()
         elif last is not None:
             title = f"{last.call.get('name')}  {one_line(view.telling(last.call), 200)}"
             text = last.shown or text_of(last.result.get("content"))
-            repl.start(repl.page(text or shown_input(last.call), title))
+            repl.beside(repl.page(text or shown_input(last.call), title))
 
     def escape(self) -> None:
         """Close a menu or stop the run."""
-        repl = self._repl
-        if repl.screen.draft.complete_state is not None:
-            repl.screen.draft.cancel_completion()
-        elif not repl.asking.back() and not self._stop():
-            repl.screen.draft.exit_selection()
+        draft = self.screen.draft
+        if draft.complete_state is not None:
+            draft.cancel_completion()
+        elif not self._repl.asking.back() and not self.stop():
+            draft.exit_selection()
 
-    def _stop(self) -> bool:
+    def stop(self) -> bool:
         """Stop what is under way: a list or question of a command, or the run."""
         repl = self._repl
-        if repl.asking.is_open and not repl.agent.is_running:
+        if repl.asking.is_open and not (repl.is_ready and repl.agent.is_running):
             repl.asking.give_up()
             return True
         return repl.interrupt()
 
-    def control_c(self) -> None:
-        """Stop the run, clear the draft, or leave."""
-        repl = self._repl
-        draft = repl.screen.draft
-        if self._stop():
-            return
-        if draft.text:
-            draft.append_to_history()
-            draft.reset()
-            return
-        now = time.monotonic()
-        if now - self._last_control_c < LEAVE_AGAIN_S:
-            repl.leave()
-            return
-        self._last_control_c = now
-        repl.say("Ctrl-C again, Ctrl-D or /exit leaves.", "dim")
-
-    def control_d(self) -> None:
-        """Leave where the draft is empty; else delete."""
-        draft = self._repl.screen.draft
-        if draft.text:
-            draft.delete()
-        else:
-            self._repl.leave()
-
     def suspend(self) -> None:
         """Stop the program until the shell wakes it."""
-        self._repl.start(self._repl.screen.suspend())
+        self._repl.beside(self.screen.suspend())
 
     def steer(self) -> None:
         """Deliver what is queued after the present calls."""
-        repl = self._repl
-        line = repl.screen.draft.text
-        if line.strip() and repl.is_working:
-            repl.screen.draft.append_to_history()
-            repl.screen.draft.reset()
-            repl.queued.append(line)
-        repl.steer()
-        repl.screen.redraw()
+        draft = self.screen.draft
+        if draft.text.strip() and self._repl.is_working:
+            self._repl.queued.append(draft.text)
+            draft.append_to_history()
+            draft.reset()
+        self._repl.steer()
+        self.screen.redraw()
 
     def paste(self, text: str) -> None:
         """Take a pasted text; a question is never answered by one."""
-        repl = self._repl
-        if repl.asking.is_open:
-            if repl.asking.is_writing:
-                repl.screen.aside.insert_text(" ".join(text.split()))
-            return
-        repl.screen.draft.insert_text(repl.folds.fold(text))
-
-    def backspace(self) -> None:
-        """Delete a character, or a fold whole."""
-        draft = self._repl.screen.draft
-        if draft.selection_state is not None:
-            draft.cut_selection()
-            return
-        n = self._repl.folds.end_of_fold(draft.document.text_before_cursor)
-        draft.delete_before_cursor(max(n, 1))
+        if not self.has_panel:
+            super().paste(text)
+        elif self.is_writing:
+            self.screen.aside.insert_text(" ".join(text.split()))
 
     def panel_key(self, key: str) -> None:
         """Answer a question, move in a list; what comes in one piece was not typed by a hand."""
         repl = self._repl
-        typed = repl.screen.typed
+        typed = self.screen.typed
         is_burst = typed is not None and typed.is_burst
         if not repl.asking.is_writing and (is_burst or self._was_typing()):
             self._last_typed = time.monotonic() if self._was_typing() else self._last_typed
@@ -198,23 +138,28 @@ class Hands:
 
     def _was_typing(self) -> bool:
         """A question came up while the user was typing: these keys were meant for the draft."""
-        return bool(self._repl.screen.draft.text) and time.monotonic() - self._last_typed < TYPING_S
+        return bool(self.screen.draft.text) and time.monotonic() - self._last_typed < TYPING_S
 
     def note_typing(self) -> None:
         """Hear that the draft has changed."""
         self._last_typed = time.monotonic()
 
+    def note_aside(self, text: str) -> None:
+        """Hear that the panel's text line has changed."""
+        self._repl.asking.typed(text)
+
+    def on_background(self, is_light: bool) -> None:
+        """Take colours that can be read on it."""
+        self._repl.on_background(is_light)
+
     # What is shown
 
     def prompt(self, width: int) -> str:
         """Return what stands before the input."""
-        repl = self._repl
-        mode = f"[{repl.agent.mode.upper()}] "
-        text = next((text for text in (f"{mode}bareagent> ", "bareagent> ", "> ") if cells(text) < width // 2), "")
-        if width >= 36:
-            text = f"{mode}bareagent> "
-        look = repl.styles.warning if repl.agent.mode == "bypass" else repl.styles.accent
-        return paint(text, look)
+        if self._repl.is_ready:
+            self.mode = self._repl.agent.mode
+        self.styles = self._repl.styles
+        return super().prompt(width)
 
     def moving(self, width: int, max_rows: int) -> list[str]:
         """Return what moves above the input: the tail, running calls, what waits, the status line."""
@@ -229,6 +174,8 @@ class Hands:
         return [*above, *below][-max_rows:] if max_rows > 0 else []
 
     def _queued(self, width: int, max_rows: int) -> list[str]:
+        if not self._repl.is_ready:
+            return super().moving(width, max_rows)
         waiting = [("steers", line) for line in self._repl.agent.box.steered]
         waiting += [("queued", line) for line in self._repl.queued]
         rows = [view.cut(f"  {what}: {one_line(line, 4 * width)}", width) for what, line in waiting]
@@ -247,9 +194,6 @@ class Hands:
 
     def foot(self, width: int) -> str:
         """Return the toolbar."""
+        if not self._repl.is_ready:
+            return super().foot(width)
         return toolbar.text(self._repl.standing(), width, self._repl.styles)
-
-
-def editor() -> str:
-    """Return the editor the user has chosen."""
-    return os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"

@@ -5,14 +5,13 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from prompt_toolkit.history import History
 
 from bareagent import folders, platform
 from bareagent.sanitize import valid_unicode
-from bareagent.store.redact import Redactor
 
 MAX_READ_BYTES = 1 << 20
 MAX_FILE_BYTES = 4 << 20
@@ -27,13 +26,21 @@ def history_path(root: Path) -> Path:
 
 
 class SharedHistory(History):
-    """One JSON string a line, appended under a lock; a line with a secret in it is not kept."""
+    """One JSON string a line, appended under a lock; a line with a secret in it is not written."""
 
     def __init__(self, path: Path) -> None:
         """Read nothing yet."""
         super().__init__()
         self._path = path
-        self._redactor = Redactor()
+        self._mask: Callable[[str], str] | None = None
+        self._unsaved: list[str] = []
+
+    def keep(self, mask: Callable[[str], str]) -> None:
+        """Begin to write: `mask` changes what holds a secret, and such a line is not written."""
+        self._mask = mask
+        waiting, self._unsaved = self._unsaved, []
+        for line in waiting:
+            self.store_string(line)
 
     def load_history_strings(self) -> Iterable[str]:
         """Give the lines kept, newest first, equal neighbours once."""
@@ -56,7 +63,10 @@ class SharedHistory(History):
     def store_string(self, string: str) -> None:
         """Append a line that holds no secret; a disk that refuses costs the history, nothing else."""
         string = valid_unicode(string)[:MAX_LINE_CHARS]
-        if self._redactor.mask(string) != string:
+        if self._mask is None:
+            self._unsaved.append(string)
+            return
+        if self._mask(string) != string:
             return
         row = json.dumps(string).encode() + b"\n"
         with contextlib.suppress(OSError):

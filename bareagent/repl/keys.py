@@ -94,7 +94,12 @@ TABLE = (
         act=lambda k: k.cycle_mode,
         in_panel=True,
     ),
-    Key(names="Ctrl-G", help="edit the draft in $VISUAL or $EDITOR", keys=(("c-g",),), act=lambda k: k.edit_draft),
+    Key(
+        names="Ctrl-G",
+        help="edit the draft in $VISUAL or $EDITOR",
+        keys=(("c-g",),),
+        act=lambda k: k.edit_draft,
+    ),
     Key(names="Ctrl-L", help="draw the screen anew", keys=(("c-l",),), act=lambda k: k.redraw, in_panel=True),
     Key(
         names="Ctrl-O",
@@ -131,7 +136,12 @@ TABLE = (
         keys=(("c-s",),),
         act=lambda k: k.steer,
     ),
-    Key(names="Backspace", help="delete; a folded paste whole", keys=(("backspace",),), act=lambda k: k.backspace),
+    Key(
+        names="Backspace",
+        help="delete; a folded paste whole",
+        keys=(("backspace",),),
+        act=lambda k: k.backspace,
+    ),
 )
 
 OTHERS = (
@@ -143,7 +153,7 @@ OTHERS = (
 PANEL_KEYS = ("up", "down", "tab", "c-r", "c-d", "enter", "backspace")
 
 
-def bindings(keyed: Keyed, has_panel: FilterOrBool, is_writing: FilterOrBool) -> KeyBindings:
+def bindings(keyed: Callable[[], Keyed], has_panel: FilterOrBool, is_writing: FilterOrBool) -> KeyBindings:
     """Bind the table to what is asked for; in a panel only its own keys and those marked so."""
     made = KeyBindings()
     panel, writing = to_filter(has_panel), to_filter(is_writing)
@@ -156,8 +166,8 @@ def bindings(keyed: Keyed, has_panel: FilterOrBool, is_writing: FilterOrBool) ->
         # In the text line Backspace edits it.
         where = panel & ~writing if name == "backspace" else panel
         made.add(name, filter=where)(_panel_key(keyed, name))
-    made.add(Keys.Any, filter=panel & ~writing)(lambda event: keyed.panel_key(event.data))
-    made.add(Keys.BracketedPaste)(lambda event: keyed.paste(event.data))
+    made.add(Keys.Any, filter=panel & ~writing)(lambda event: keyed().panel_key(event.data))
+    made.add(Keys.BracketedPaste)(lambda event: keyed().paste(event.data))
     return made
 
 
@@ -165,13 +175,13 @@ def _is_vi() -> bool:
     return get_app().editing_mode == EditingMode.VI
 
 
-def _bind(made: KeyBindings, key: Key, keyed: Keyed, where: FilterOrBool) -> None:
+def _bind(made: KeyBindings, key: Key, keyed: Callable[[], Keyed], where: FilterOrBool) -> None:
     def act(_event: KeyPressEvent) -> None:
-        key.act(keyed)()
+        key.act(keyed())()
 
     for sequence in key.keys:
         made.add(*sequence, filter=where)(act)
 
 
-def _panel_key(keyed: Keyed, name: str) -> Callable[[KeyPressEvent], Any]:
-    return lambda _event: keyed.panel_key(name)
+def _panel_key(keyed: Callable[[], Keyed], name: str) -> Callable[[KeyPressEvent], Any]:
+    return lambda _event: keyed().panel_key(name)

@@ -179,7 +179,9 @@ class Live:
     def _reply(self, entry: MessageEntry) -> list[str]:
         rows = []
         if not self._has_streamed:
-            text = "".join(str(b.get("text", "")) for b in entry.message["content"] if b.get("type") == "text")
+            text = "".join(
+                str(b.get("text", "")) for b in entry.message["content"] if b.get("type") == "text"
+            )
             rows = self._text(text) if text.strip() and text.strip() != INTERRUPTED_TEXT else []
         rows += self._finished()
         if entry.usage is not None:

@@ -41,7 +41,6 @@ class Folds:
 
     def end_of_fold(self, before: str) -> int:
         """Return how many characters a fold takes that ends a text; 0: none does."""
-        last = None
-        for last in _FOLD.finditer(before):
-            pass
-        return len(last[0]) if last is not None and last.end() == len(before) else 0
+        return max(
+            (len(found[0]) for found in _FOLD.finditer(before) if found.end() == len(before)), default=0
+        )

@@ -48,7 +48,9 @@ class Picker:
     def found(self) -> list[Row]:
         """Return the rows that fit what is searched for."""
         words = self._search.lower().split()
-        return [row for row in self._known if all(word in f"{row.text} {row.detail}".lower() for word in words)]
+        return [
+            row for row in self._known if all(word in f"{row.text} {row.detail}".lower() for word in words)
+        ]
 
     def move(self, by: int) -> None:
         """Go up or down, round the ends."""

@@ -41,10 +41,12 @@ class PlainRepl(Talk):
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._answers: asyncio.Future[str] | None = None
         self._gone = asyncio.Event()
+        self._was_told = False
 
     async def run(self, agent: Agent, notes: Sequence[str]) -> int:
         """Talk until the input ends or the user leaves; return the exit code."""
         self.agent = agent
+        self.is_ready = True
         loop = asyncio.get_running_loop()
         for name, code in EXITS.items():
             if hasattr(signal, name):
@@ -80,11 +82,11 @@ class PlainRepl(Talk):
         while not self.is_leaving:
             self._prompt()
             line = await self._next()
+            self._was_told = False
             if line is None:
                 break
             self.take(line)
-            while self.is_working and not self.is_leaving:
-                await asyncio.sleep(0.02)
+            await self.idle()
 
     async def _next(self) -> str | None:
         getter = asyncio.ensure_future(self._lines.get())
@@ -111,17 +113,18 @@ class PlainRepl(Talk):
         self.leave()
 
     def _control_c(self) -> None:
-        if not self.interrupt():
-            self.exit_code = 130
+        if self.interrupt():
+            return
+        if self._was_told:
             self.leave()
+        self._was_told = True
+        self.say("Ctrl-C again, Ctrl-D or /exit leaves.", "dim")
 
     async def _close(self) -> None:
         await self.stop()
         await self.agent.close()
-        session = self.agent.session
-        self._write("Exiting BareAgent.\n")
-        if session.folder is not None and session.messages:
-            self._write(f"Go on with: bareagent --resume {session.full_id}\n")
+        for line in ("Exiting BareAgent.", *start.farewell(self.agent)):
+            self._write(f"{line}\n")
 
     def _write(self, text: str) -> None:
         try:

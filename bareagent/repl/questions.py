@@ -65,7 +65,7 @@ class Panel:
 
     @property
     def can_always(self) -> bool:
-        """"a" has a meaning: a rule to grant, or a plan to carry out without more questions."""
+        """The answer `always` has a meaning: a rule to grant, a plan to carry out without more questions."""
         return bool(self.question.rule) or self.question.kind == "plan"
 
     @property

@@ -6,20 +6,18 @@ One prompt_toolkit application from start to exit. What is final is written once
 import asyncio
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TextIO
 
 from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import Completer
+from prompt_toolkit.data_structures import Point
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import History
 from prompt_toolkit.input.defaults import create_input
-from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -29,11 +27,14 @@ from prompt_toolkit.layout import (
     Layout,
     Window,
 )
+from prompt_toolkit.layout.screen import Screen as Drawn
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from bareagent.cells import cells
+from bareagent.repl import keys
+from bareagent.repl.ansi import cut
 from bareagent.repl.reflow import has_reflow, rows_above_cursor
 from bareagent.repl.terminal import Canvas, Typed
 
@@ -48,8 +49,25 @@ MAX_MENU_ROWS = 6
 MAX_INPUT_SHARE = 3
 
 
-class Shown(Protocol):
-    """What the live region shows; asked for at each drawing, all rows fit the width."""
+class Shown(keys.Keyed, Protocol):
+    """What the keys do and what the live region shows; asked at each drawing, all rows fit the width."""
+
+    @property
+    def has_panel(self) -> bool:
+        """A question or list is in front."""
+
+    @property
+    def is_writing(self) -> bool:
+        """What is typed in it is text, not a key of it."""
+
+    def note_typing(self) -> None:
+        """Hear that the draft has changed."""
+
+    def note_aside(self, text: str) -> None:
+        """Hear that the panel's text line has changed."""
+
+    def on_background(self, is_light: bool) -> None:
+        """Hear how the terminal's background is."""
 
     def prompt(self, width: int) -> str:
         """Return what stands before the input."""
@@ -68,44 +86,45 @@ class Shown(Protocol):
 
 
 class Screen:
-    """The application: input line, panel, moving rows, toolbar, and printing above them."""
+    """The application: input line, panel, moving rows, toolbar, and printing above them.
+
+    `hands` are set before it runs and may be exchanged at any time.
+    """
+
+    hands: Shown
 
     def __init__(
         self,
-        shown: Shown,
         history: History,
-        completer: Completer,
-        bindings: KeyBindings,
+        stdin: TextIO,
+        stdout: TextIO,
         *,
-        stdin: TextIO = sys.stdin,
-        stdout: TextIO = sys.stdout,
         is_vi: bool = False,
-        on_background: Callable[[bool], None],
     ) -> None:
         """Build it; nothing is drawn yet."""
-        self._shown = shown
         self._pending: list[str] = []
         self._last_frame = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._resize: asyncio.TimerHandle | None = None
-        self._rows_to_clear = (0, 0)
         self._n_away = 0
         self._rows: dict[str, list[str]] = {}
         self.canvas = _canvas(stdout)
         self.draft = Buffer(
             history=history,
-            completer=completer,
             complete_while_typing=Condition(self._completes_while_typing),
             multiline=True,
             name="draft",
         )
         self.aside = Buffer(multiline=False, name="aside")
+        self.draft.on_text_changed += lambda _: self.hands.note_typing()
+        self.aside.on_text_changed += lambda buffer: self.hands.note_aside(buffer.text)
         self.typed: Typed | None = None
+        self._before: tuple[Drawn | None, Point | None] = (None, None)
         self._search = SearchToolbar(forward_search_prompt="search: ", backward_search_prompt="search back: ")
         self.app: Application[int] = Application(
             layout=self._layout(),
-            key_bindings=bindings,
-            input=self._keyboard(stdin, on_background),
+            key_bindings=keys.bindings(lambda: self.hands, self._has_panel, self._is_writing),
+            input=self._keyboard(stdin),
             output=self.canvas,
             editing_mode=EditingMode.VI if is_vi else EditingMode.EMACS,
             style=Style([("search-toolbar", ""), ("search-toolbar.text", "")]),
@@ -118,10 +137,14 @@ class Screen:
         )
         self.app.timeoutlen = self.app.ttimeoutlen = KEY_TIMEOUT_S
 
-    def _keyboard(self, stdin: TextIO, on_background: Callable[[bool], None]) -> Any:
+    def _keyboard(self, stdin: TextIO) -> Any:
         keyboard: Any = create_input(stdin)
-        self.typed = keyboard.stdin_reader = Typed(keyboard.stdin_reader, stdin.fileno(), on_background)
+        self.typed = Typed(keyboard.stdin_reader, stdin.fileno(), self._background)
+        keyboard.stdin_reader = self.typed
         return keyboard
+
+    def _background(self, is_light: bool) -> None:
+        self.hands.on_background(is_light)
 
     def _completes_while_typing(self) -> bool:
         before = self.draft.document.current_line_before_cursor
@@ -134,9 +157,9 @@ class Screen:
         self._draft_control = BufferControl(
             self.draft, search_buffer_control=search, include_default_input_processors=True
         )
-        has_panel = Condition(lambda: self._rows.get("panel") is not None)
-        has_label = Condition(lambda: bool(self._shown.panel_label()))
-        self.is_in_panel = has_panel
+        self._has_panel = has_panel = Condition(lambda: self.hands.has_panel)
+        self._is_writing = Condition(lambda: self.hands.is_writing)
+        has_label = Condition(lambda: bool(self.hands.panel_label()))
         draft = Window(
             self._draft_control,
             height=lambda: Dimension(min=1, max=self._max_input()),
@@ -148,18 +171,20 @@ class Screen:
             BufferControl(self.aside),
             height=1,
             dont_extend_height=True,
-            get_line_prefix=lambda *_: self._shown.panel_label(),
+            get_line_prefix=lambda *_: self.hands.panel_label(),
         )
         return Layout(
-            HSplit([
-                self._strip("moving"),
-                ConditionalContainer(self._strip("panel"), has_panel),
-                ConditionalContainer(aside, has_panel & has_label),
-                ConditionalContainer(draft, ~has_panel),
-                ConditionalContainer(self._search, Condition(lambda: self.app.layout.is_searching)),
-                self._strip("menu"),
-                self._strip("foot"),
-            ]),
+            HSplit(
+                [
+                    self._strip("moving"),
+                    ConditionalContainer(self._strip("panel"), has_panel),
+                    ConditionalContainer(aside, has_panel & has_label),
+                    ConditionalContainer(draft, ~has_panel),
+                    ConditionalContainer(self._search, Condition(lambda: self.app.layout.is_searching)),
+                    self._strip("menu"),
+                    self._strip("foot"),
+                ]
+            ),
             focused_element=draft,
         )
 
@@ -173,7 +198,7 @@ class Screen:
 
     def _prefix(self, line: int, wrap: int) -> StyleAndTextTuples:
         if line == 0 and wrap == 0:
-            return to_formatted_text(ANSI(self._shown.prompt(self.width)))
+            return to_formatted_text(ANSI(self.hands.prompt(self.width)))
         return [("", "  ")] if self.width > 20 else []
 
     @property
@@ -188,22 +213,22 @@ class Screen:
         """Lay out what the next drawing shows, so that it never is higher than the screen."""
         size = self.canvas.get_size()
         width = size.columns
-        foot = [self._shown.foot(width)] if size.rows >= 4 else []
+        foot = [self.hands.foot(width)] if size.rows >= 4 else []
         room = size.rows - 1 - len(foot)
-        panel = self._shown.panel(width, max(room - 1, 1))
+        panel = self.hands.panel(width, max(room - 1, 1))
         self._rows["panel"] = panel or []
         if panel is None:
             self._rows.pop("panel")
             room -= self._input_rows(width)
         else:
-            room -= len(panel) + bool(self._shown.panel_label())
+            room -= len(panel) + bool(self.hands.panel_label())
         menu = self._menu(width, min(MAX_MENU_ROWS, room)) if panel is None else []
         room -= len(menu)
-        self._rows |= {"foot": foot, "menu": menu, "moving": self._shown.moving(width, max(room, 0))}
+        self._rows |= {"foot": foot, "menu": menu, "moving": self.hands.moving(width, max(room, 0))}
         self._drop_shrunk()
 
     def _input_rows(self, width: int) -> int:
-        first = cells(to_plain(self._shown.prompt(width)))
+        first = cells(to_plain(self.hands.prompt(width)))
         rows = 0
         for line in self.draft.text.split("\n")[: 4 * self._max_input()]:
             rows += (first + cells(line)) // max(width, 1) + 1
@@ -236,9 +261,9 @@ class Screen:
         ]
 
     def _menu_row(self, name: str, meta: str, column: int, width: int, is_current: bool) -> str:
-        from_left = _cut(name, column)
+        from_left = cut(name, column)
         text = f"  {from_left}{' ' * (column - cells(from_left))}  {meta}"
-        row = _cut(text, width)
+        row = cut(text, width)
         return f"\x1b[7m{row}\x1b[0m" if is_current else row
 
     # Printing above
@@ -302,6 +327,16 @@ class Screen:
         finally:
             self._n_away -= 1
             self._schedule()
+
+    def leave(self, outcome: BaseException | None = None) -> None:
+        """End the application; `outcome` is what its end raises."""
+        app = self.app
+        if not app.is_running or app.future is None or app.future.done():
+            return
+        if outcome is not None:
+            app.exit(exception=outcome)
+        else:
+            app.exit(result=0)
 
     async def edit_draft(self) -> None:
         """Open the draft in the user's editor."""
@@ -375,12 +410,6 @@ def _canvas(stdout: TextIO) -> Canvas:
     if not isinstance(canvas, Canvas):
         raise TypeError("from_pty gives its own class")
     return canvas
-
-
-def _cut(text: str, width: int) -> str:
-    from bareagent.repl.view import cut
-
-    return cut(text, width)
 
 
 def to_plain(row: str) -> str:

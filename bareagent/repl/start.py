@@ -62,6 +62,14 @@ def resume_line(agent: Agent) -> str:
     return f"Last session, {age(card.changed_ns)}: {title_of(card)} (/resume {card.id} goes on with it)"
 
 
+def farewell(agent: Agent) -> list[str]:
+    """Return the last lines: how to go on with this session, if it was saved."""
+    session = agent.session
+    if session.folder is None or not session.messages:
+        return []
+    return [f"Go on with: bareagent --resume {session.full_id}"]
+
+
 def past(agent: Agent, width: int, look: Styles) -> list[str]:
     """Return the last exchanges of a resumed conversation, however long it is."""
     messages = agent.session.messages

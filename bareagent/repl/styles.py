@@ -1,5 +1,6 @@
 """The looks of text: one table of styles for each theme, as SGR parameters."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -134,6 +135,14 @@ def styles(theme: str, env: Mapping[str, str]) -> Styles:
     if env.get("NO_COLOR") and not env.get("FORCE_COLOR") and theme != "plain":
         return THEMES["mono"]
     return THEMES.get(theme, THEMES["ansi"])
+
+
+def themed(name: str, *, has_colour: bool, is_light: bool = False, env: Mapping[str, str] = os.environ) -> Styles:
+    """Give a theme's table; `auto` is chosen by the terminal's background and its number of colours."""
+    if name == "auto":
+        has_many = "256color" in env.get("TERM", "") or bool(env.get("COLORTERM"))
+        name = ("light" if is_light else "dark") if has_many else "ansi"
+    return styles(name, env if has_colour else {"NO_COLOR": "1"})
 
 
 def joined(*parts: str) -> str:

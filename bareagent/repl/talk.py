@@ -29,6 +29,7 @@ class Talk:
         self.exit_code = 0
         self.is_leaving = False
         self.is_stopped = False
+        self.is_ready = False
         self._border = border
         self._working: asyncio.Task[None] | None = None
         self._step: asyncio.Future[None] | None = None
@@ -69,6 +70,11 @@ class Talk:
     def is_working(self) -> bool:
         """A line is being worked on."""
         return self._working is not None
+
+    async def idle(self) -> None:
+        """Wait until no line is being worked on."""
+        while self._working is not None:
+            await asyncio.wait([self._working])
 
     def take(self, line: str) -> None:
         """Take a line that was entered: start it, answer it aside, or let it wait."""

@@ -171,7 +171,7 @@ def _is_light(colour: str) -> bool:
     parts = [part for part in colour.split("/") if part]
     if len(parts) != 3:
         return False
-    red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in parts)
+    red, green, blue = (int(part, 16) / int("f" * len(part), 16) for part in parts)
     return 0.3 * red + 0.59 * green + 0.11 * blue > 0.5
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 
 from bareagent.cells import cells
+from bareagent.repl.ansi import cut, paint
 from bareagent.repl.styles import Styles
-from bareagent.repl.view import cut, paint, tokens
+from bareagent.repl.view import tokens
 from bareagent.sanitize import one_line
 
 BAR_CELLS = 10
@@ -81,7 +82,9 @@ def branch(root: Path) -> str:
     try:
         folder = root / ".git"
         if folder.is_file():
-            folder = root / folder.read_text(errors="replace")[:MAX_HEAD_BYTES].partition("gitdir:")[2].strip()
+            folder = (
+                root / folder.read_text(errors="replace")[:MAX_HEAD_BYTES].partition("gitdir:")[2].strip()
+            )
         with (folder / "HEAD").open(errors="replace") as file:
             head = file.read(MAX_HEAD_BYTES).strip()
     except (OSError, ValueError):

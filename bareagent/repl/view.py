@@ -6,11 +6,28 @@ Everything untrusted is cleaned here; rows hold SGR colours only and fit the wid
 from collections.abc import Sequence
 from typing import Any
 
-from bareagent.cells import cells, fit
+from bareagent.cells import cells
 from bareagent.entries import CallEnded, TodoItem
 from bareagent.messages import Block, text_of
+from bareagent.repl.ansi import cut, paint, wrapped
 from bareagent.repl.styles import Styles
 from bareagent.sanitize import clean, one_line
+
+__all__ = [
+    "call_row",
+    "cut",
+    "diff_rows",
+    "ended_rows",
+    "line_rows",
+    "paint",
+    "result_rows",
+    "said_rows",
+    "seconds",
+    "telling",
+    "todo_rows",
+    "tokens",
+    "wrapped",
+]
 
 MAX_DIFF_ROWS = 60
 MAX_LINE_ROWS = 40
@@ -29,33 +46,6 @@ _TELLING = (
     "path",
     "plan",
 )
-
-
-def paint(text: str, style: str) -> str:
-    """Return a text in a style, SGR parameters; empty leaves it as it is."""
-    return f"\x1b[{style}m{text}\x1b[0m" if style and text else text
-
-
-def cut(text: str, width: int) -> str:
-    """Return one clean line cut to the width, its indent kept."""
-    text = clean(text[: 16 * max(width, 1) + 256]).replace("\n", " ").expandtabs(4).rstrip()
-    if cells(text) <= width:
-        return text
-    return text[: fit(text, max(width - 1, 0))] + ("…" if width > 0 else "")
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """Return clean text as rows of at most `width` cells, broken at blanks where they are near."""
-    rows: list[str] = []
-    for line in text.expandtabs(4).split("\n"):
-        while cells(line) > width:
-            end = max(fit(line, width), 1)
-            blank = line.rfind(" ", max(end - width // 3, 1), end + 1)
-            end = blank + 1 if blank > 0 else end
-            rows.append(line[:end].rstrip())
-            line = line[end:]
-        rows.append(line)
-    return rows
 
 
 def said_rows(text: str, style: str, width: int) -> list[str]:
@@ -105,7 +95,9 @@ def _first_text(given: dict[str, Any]) -> str:
     return next((value for value in given.values() if isinstance(value, str)), "")
 
 
-def call_row(call: Block, width: int, styles: Styles, mark: str = "●", state: str = "", look: str = "") -> str:
+def call_row(
+    call: Block, width: int, styles: Styles, mark: str = "●", state: str = "", look: str = ""
+) -> str:
     """Return a call on one row: mark, tool, telling argument, state at its end."""
     name = one_line(str(call.get("name", "?")), max(width // 2, 4))
     room = width - cells(mark) - 1 - cells(name) - (cells(state) + 2 if state else 0)
