@@ -78,7 +78,7 @@ def build(
 
     Raises: InvalidRequest where the view breaks a rule of the API.
     """
-    max_tokens = request.max_tokens or model.max_output
+    max_tokens = min(request.max_tokens or model.max_output, model.max_output)
     if max_tokens < MIN_OUTPUT_TOKENS:
         raise InvalidRequest(f"max_tokens: {max_tokens} is less than {MIN_OUTPUT_TOKENS}")
     head: Head = {"model": model.name, "max_tokens": max_tokens}
