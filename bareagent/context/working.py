@@ -55,7 +55,13 @@ class Book(Protocol):
         """Append a message."""
 
     def clear(
-        self, handles: list[str], reason: str = "", *, tokens: int = 0, cost_usd: float = 0.0, pays_after: int = 0
+        self,
+        handles: list[str],
+        reason: str = "",
+        *,
+        tokens: int = 0,
+        cost_usd: float = 0.0,
+        pays_after: int = 0,
     ) -> Cleared:
         """Clear results."""
 
@@ -198,7 +204,9 @@ class Working:
 
     def awaits_reply(self) -> bool:
         """Tell whether the view ends with something the model has not answered."""
-        spoken = (message["role"] for message in reversed(self.book.view.messages) if message["role"] != "system")
+        spoken = (
+            message["role"] for message in reversed(self.book.view.messages) if message["role"] != "system"
+        )
         return next(spoken, "user") == "user"
 
     def fixed(self, tools: Sequence[Tool | ToolSpec]) -> float:
@@ -222,9 +230,7 @@ class Working:
         if not self.has_cache_fields and self.n_uncached_replies >= _UNCACHED_REPLIES:
             exists = False
         is_cold = self.n_cached == 0 or self.clock() - self.last_call_at > life
-        return Cache(
-            exists=exists, is_cold=is_cold, n_messages=self.n_cached, rent=self.rent, life_s=life
-        )
+        return Cache(exists=exists, is_cold=is_cold, n_messages=self.n_cached, rent=self.rent, life_s=life)
 
     def todos(self, config: Config) -> Todos:
         """Return the todo list and how long ago it or a reminder came."""
@@ -275,7 +281,10 @@ def tool_specs(view: View, tools: Sequence[Tool | ToolSpec]) -> list[ToolSpec]:
 
 
 def _spec(tool: Tool) -> ToolSpec:
-    schema: dict[str, Any] = msgspec.json.schema(tool.params)
+    (root,), parts = msgspec.json.schema_components([tool.params], ref_template="#/$defs/{name}")
+    # The Messages API wants the object itself at the top, not a reference to it.
+    schema: dict[str, Any] = parts.pop(str(root.get("$ref", "")).rpartition("/")[2], root)
+    schema = {**schema, "$defs": parts} if parts else schema
     return ToolSpec(name=tool.name, description=tool.description, input_schema=schema)
 
 
