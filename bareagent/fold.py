@@ -144,15 +144,17 @@ def _message(entry: MessageEntry, view: View) -> None:
     if entry.masked:
         _remember_masks(entry, view)
     if message["role"] == "assistant":
-        message = _reply(entry, view)
+        message = _reply(message, entry, view)
     elif entry.kind == "line":
         view.first_line = view.first_line or text_of(message).strip()[:400]
     elif entry.kind == "reminder":
         view.rounds_since_todo = 0
     if view.has_gap:
         message = _mended(message, entry.n, view)
-    if message["content"]:
-        _push(view, message, entry.n, entry.kind)
+    if message["content"]:  # _push, without the call: millions of messages come this way
+        view.messages.append(message)
+        view.ids.append(entry.n)
+        view.kinds.append(entry.kind)
 
 
 def _push(view: View, message: Message, n: int, kind: Kind) -> None:
@@ -167,13 +169,14 @@ def _remember_masks(entry: MessageEntry, view: View) -> None:
     view.masks.update(MASK.findall("\n".join(strings(entry.message))))
 
 
-def _reply(entry: MessageEntry, view: View) -> Message:
+def _reply(message: Message, entry: MessageEntry, view: View) -> Message:
     """Count a reply; a thinking block without its signature was cut off, no server takes it back."""
     _count_reply(entry, view)
-    message = entry.message
     is_round = has_cut = False
     for block in message["content"]:
         kind = block.get("type")
+        if kind == "text":
+            continue
         if kind == "tool_use":
             is_round = True
         elif kind == "thinking" and not block.get("signature"):
@@ -198,10 +201,12 @@ def _spend(model: str, usage: Usage | None, cost_usd: float, view: View) -> None
         total = view.usage[model] = Usage()
     total.uncached += usage.uncached
     total.cache_read += usage.cache_read
-    total.cache_write += usage.cache_write
-    total.cache_write_1h += usage.cache_write_1h
     total.output += usage.output
-    total.thinking += usage.thinking
+    if usage.cache_write:
+        total.cache_write += usage.cache_write
+        total.cache_write_1h += usage.cache_write_1h
+    if usage.thinking:
+        total.thinking += usage.thinking
 
 
 def _without_cut_thinking(message: Message) -> Message:

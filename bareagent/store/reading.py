@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bareagent.entries import LOG_VERSION, AnyEntry
 from bareagent.store.lines import Fault, decode_many, parse
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18
 
 
 class Places:
