@@ -34,8 +34,8 @@ class Recorded(msgspec.Struct):
 
 def read(path: Path) -> Iterator[Recorded]:
     """Yield the sessions of a JSON lines file, packed with xz or not."""
-    with path.open("rb") as raw:
-        for line in lzma.LZMAFile(raw) if path.suffix == ".xz" else raw:
+    with (lzma.open(path, "rb") if path.suffix == ".xz" else path.open("rb")) as file:
+        for line in file:
             data = json.loads(line)
             yield Recorded(data["id"], data.get("model") or "", [_billed(one) for one in data["messages"]])
 

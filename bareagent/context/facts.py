@@ -29,11 +29,14 @@ _READ = "Files read"
 _TODO = "Open todo items"
 _COMMAND = "The last command that failed and has not succeeded since"
 _MORE = re.compile(r"^\((\d+) more\)$")
+_STRONG = re.compile(
+    r"\b(?:do not|don['’]?t|never|must|mustn['’]?t|only|cannot|can['’]?t|shall not|may not|not allowed"
+    r"|forbidden|prohibited)\b|不要|不能|不得|不可|不许|不准|别|勿|必须|务必|禁止|只能|只用|严禁|切勿",
+    re.IGNORECASE,
+)
 _DEMAND = re.compile(
-    r"\b(?:do not|don['’]?t|does not|must|mustn['’]?t|never|only|always|cannot|can['’]?t|should(?:n['’]?t| not)?"
-    r"|shall(?: not)?|may not|avoid|without|no longer|under no|not allowed|forbidden|prohibited|required?"
-    r"|stop|refrain|leave|keep|make sure|ensure|instead of|won['’]?t|not to)\b"
-    r"|不要|不能|不得|不可|不许|不准|不应|别|勿|必须|务必|禁止|只能|只用|只需|一定|千万|严禁|仅|永远|绝不|切勿|应当|需要",
+    _STRONG.pattern + r"|\b(?:always|should(?:n['’]?t| not)?|avoid|without|no longer|under no|refrain"
+    r"|make sure|ensure|instead of|required)\b|不应|应当|只需|一定|千万|永远|绝不",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?=\s)|(?<=[。！？；])|\n")
@@ -189,7 +192,7 @@ def render(
     """
     lines = _newest_lines(facts.lines, caps, newest_line)
     kept = "\n".join(lines)
-    demanded = [item for item in _newest(facts.demands, caps.demands) if item not in kept]
+    demanded = [item for item in _newest_demands(facts.demands, caps.demands) if item not in kept]
     changed = _newest(facts.changed, caps.files)
     read = _newest(facts.read, caps.files)
     listed = [item_line(item).removeprefix("- ") for item in open_items(todo)]
@@ -213,6 +216,18 @@ def _newest_lines(lines: Sequence[str], caps: Caps, newest: str | None) -> list[
     return [*older, _fitted(newest, caps.newest)]
 
 
+def _newest_demands(items: Sequence[str], tokens: float) -> list[str]:
+    """Return the newest demands that fit, those in plain words of prohibition or duty first."""
+    strong = _newest([item for item in items if _STRONG.search(item)], tokens)
+    left = tokens - sum(_cost(item) for item in strong)
+    kept = {*strong, *_newest([item for item in items if not _STRONG.search(item)], left)}
+    return [item for item in items if item in kept]
+
+
+def _cost(item: str) -> float:
+    return fast_tokens(item) + 2
+
+
 def _newest(items: Sequence[str], tokens: float) -> list[str]:
     """Return the newest items that fit; one that is too long for what is left is passed over."""
     return _oldest(items[::-1], tokens)[::-1]
@@ -221,9 +236,8 @@ def _newest(items: Sequence[str], tokens: float) -> list[str]:
 def _oldest(items: Sequence[str], tokens: float) -> list[str]:
     kept = []
     for item in items:
-        cost = fast_tokens(item) + 2
-        if cost <= tokens:
-            tokens -= cost
+        if _cost(item) <= tokens:
+            tokens -= _cost(item)
             kept.append(item)
     return kept
 
