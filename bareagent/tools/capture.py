@@ -1,7 +1,7 @@
 """What a command prints: head and tail in memory, the whole in a file, however much comes."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from bareagent import platform
@@ -90,57 +90,55 @@ class Capture:
             self.spill = None
 
     def close(self) -> None:
-        """Finish the file: what was written round comes into order. Blocks for as long as 64 MiB take."""
+        """Finish the file: in order, secrets masked. Blocks for as long as 64 MiB take."""
         if self._descriptor < 0:
             return
         try:
-            if self.total > 2 * STORED_EACH_SIDE_BYTES:
-                self._put_in_order()
+            if self._mask is not None or self.total > 2 * STORED_EACH_SIDE_BYTES:
+                self._rewrite()
             os.close(self._descriptor)
             self._descriptor = -1
-            self._hide_secrets()
         except OSError:
             self._drop_spill()
 
-    def _hide_secrets(self) -> None:
-        if self._mask is None or self.spill is None:
-            return
-        masked = self.spill.with_suffix(".masked")
-        target = platform.open_private(masked, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        with self.spill.open("rb") as source, os.fdopen(target, "wb") as file:
-            # Whole lines, so that no secret is cut, but never more of one than memory should hold.
-            while piece := source.read(COPY_BYTES) + source.readline(COPY_BYTES):
-                text = self._mask(piece.decode("utf-8", "surrogateescape"))
-                file.write(text.encode("utf-8", "surrogateescape"))
-        masked.replace(self.spill)
+    def _rewrite(self) -> None:
+        finished = Path(f"{self.spill}.tmp")
+        target = platform.open_private(finished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with os.fdopen(target, "wb") as file:
+            if self._mask is None:
+                file.writelines(self._pieces())
+            else:
+                file.writelines(map(self._masked, _of_whole_lines(self._pieces())))
+        finished.replace(str(self.spill))
 
-    def discard(self) -> None:
-        """Delete the file; head and tail stay."""
-        self._drop_spill()
+    def _masked(self, piece: bytes) -> bytes:
+        if self._mask is None:
+            return piece
+        return self._mask(piece.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
-    def _put_in_order(self) -> None:
+    def _pieces(self) -> Iterator[bytes]:
+        """Yield the file in the order of the stream."""
         side = STORED_EACH_SIDE_BYTES
-        start, _room = _place(self.total)
-        ordered = platform.open_private(
-            Path(f"{self.spill}.tmp"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        )
-        try:
-            self._copy(ordered, 0, side)
-            os.write(ordered, missing_bytes(self.total - 2 * side))
-            self._copy(ordered, start, 2 * side - start)
-            self._copy(ordered, side, start - side)
-        finally:
-            os.close(ordered)
-        Path(f"{self.spill}.tmp").replace(str(self.spill))
+        if self.total <= 2 * side:
+            yield from self._part(0, self.total)
+            return
+        oldest, _room = _place(self.total)
+        yield from self._part(0, side)
+        yield missing_bytes(self.total - 2 * side)
+        yield from self._part(oldest, 2 * side)
+        yield from self._part(side, oldest)
 
-    def _copy(self, target: int, start: int, n_bytes: int) -> None:
-        end = start + n_bytes
+    def _part(self, start: int, end: int) -> Iterator[bytes]:
         while start < end:
             piece = os.pread(self._descriptor, min(COPY_BYTES, end - start), start)
             if not piece:
                 return
-            os.write(target, piece)
+            yield piece
             start += len(piece)
+
+    def discard(self) -> None:
+        """Delete the file; head and tail stay."""
+        self._drop_spill()
 
     def text(self) -> str:
         """Return the whole as text, or head and tail with a line between."""
@@ -166,6 +164,17 @@ class Capture:
 
     def _kept_tail(self) -> bytes:
         return bytes(self._tail[-self._keep :])
+
+
+def _of_whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut between lines, so that no secret is cut, where a line is no longer than memory should hold."""
+    rest = b""
+    for piece in pieces:
+        rest += piece
+        cut = rest.rfind(b"\n") + 1 or (len(rest) if len(rest) > COPY_BYTES else 0)
+        yield rest[:cut]
+        rest = rest[cut:]
+    yield rest
 
 
 def _place(position: int) -> tuple[int, int]:

@@ -111,6 +111,7 @@ class Process:
         self._on_text = on_text
         self._live = _Live(on_text)
         self._pipe = -1
+        self._is_over = False
 
     async def ended(self, timeout_s: float | None) -> Ended:
         """Wait until the shell exits or time is up; end what is left; return how it went.
@@ -128,10 +129,11 @@ class Process:
             # Also on the way out of a cancellation; a second one falls through to the last resort.
             try:
                 unkillable = await self._end_all(is_grace=is_timeout or bool(survivors))
+                self._is_over = not unkillable
             finally:
                 self._let_go()
-        await asyncio.to_thread(self.capture.close)
         duration_s = time.monotonic() - self.began
+        await asyncio.to_thread(self.capture.close)
         code = self._child.returncode
         return Ended(
             code=-signal.SIGKILL if code is None else code,
@@ -182,7 +184,7 @@ class Process:
         platform.signal_all([survivor.pid for survivor in self._alive()], signal.SIGKILL)
 
     def _let_go(self) -> None:
-        if self._child.returncode is None or self._alive():
+        if not self._is_over:
             self.kill_now()
         self._drain()
         self._close_pipe()

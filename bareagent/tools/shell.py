@@ -53,7 +53,9 @@ class Bash:
 
 
 async def _in_front(params: BashParams, ctx: ToolContext) -> Output:
-    capture = Capture(kept_bytes(ctx.config), ctx.outputs, ctx.session.mask)
+    session = ctx.session
+    mask = session.mask if session.redactor.is_on else None
+    capture = Capture(kept_bytes(ctx.config), ctx.outputs, mask)
     cwd_pipe = os.pipe() if ctx.config.tools.bash.keep_cwd else None
     try:
         running = await begin(_command(params.command, cwd_pipe), ctx, capture, cwd_pipe)
