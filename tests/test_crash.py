@@ -9,13 +9,10 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +25,7 @@ from tests.program import PROGRAM, environment, logs, run
 from tests.server.fixtures import StartServer
 from tests.server.jsonish import Json
 from tests.server.record import Record
-from tests.server.script import load as load_script
-from tests.server.server import Server
+from tests.server.server import Server, serve
 
 TASK = Path(__file__).parent / "server" / "scripts" / "task.json"
 LINE = re.compile(r"run (\d+)")
@@ -148,3 +144,194 @@ def _view(project: Path, log: Path) -> list[Message]:
     with contextlib.closing(Session.open(manager, log.parent.name)) as session:
         check_sendable(session)
         return list(session.messages)
+
+
+@pytest.fixture(scope="module")
+def ten_turns(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The log of a run of ten turns."""
+    folder = tmp_path_factory.mktemp("ten")
+    with serve([], default=Counting()) as server:
+        done = run(["-p", "run 1", "--mode", "bypass"], folder, home=folder / "home", server=server)
+    assert done.returncode == 0, done.stderr
+    (log,) = logs(folder)
+    return log.read_bytes()
+
+
+def _cuts(data: bytes, n: int) -> list[int]:
+    """Places in a log behind its first line of the user: some right at an entry's end, the rest anywhere."""
+    first = data.index(b'"line"')
+    borders = [place + 1 for place, byte in enumerate(data) if byte == 10 and place > first]
+    chance = random.Random(n)
+    anywhere = [chance.randrange(borders[0], len(data)) for _ in range(n - n // 4)]
+    return sorted(chance.sample(borders, n // 4) + anywhere)
+
+
+def test_a_log_cut_at_any_byte_goes_on(start_server: StartServer, tmp_path: Path, ten_turns: bytes) -> None:
+    server = start_server([], default={"text": "I go on."})
+    for cut in _cuts(ten_turns, 20):
+        folder = tmp_path / str(cut) / ".transcripts" / "20260101-000000-aaaa"
+        folder.mkdir(parents=True)
+        log = folder / "log.jsonl"
+        log.write_bytes(ten_turns[:cut])
+        project = tmp_path / str(cut)
+        done = run(["-p", "go on", "--continue"], project, home=tmp_path / "home", server=server)
+        assert (done.returncode, done.stdout) == (0, "I go on.\n"), f"cut at {cut}: {done.stderr}"
+        kept = log.read_bytes()
+        whole = ten_turns[: ten_turns.rfind(b"\n", 0, cut) + 1]
+        assert kept.startswith(whole)
+        assert all(map(_entry, kept.splitlines())), f"cut at {cut}"
+        assert not (project / "counter").exists(), "what was asked for before the cut does not run now"
+        asked = server.requests[-1]
+        assert asked.last_text.endswith("go on")
+        calls = [block for block in _blocks(asked) if block["type"] == "tool_use"]
+        assert all(block["id"].encode() in whole for block in calls)
+    server.check()
+
+
+def _blocks(record: Record) -> list[Json]:
+    return [block for message in record.messages for block in message["content"]]
+
+
+class Holder:
+    """A program that waits in a command of its run, holding its session."""
+
+    def __init__(self, server: Server, project: Path, home: Path) -> None:
+        self.program = subprocess.Popen(
+            [*PROGRAM, "-p", "hold", "--mode", "bypass"],
+            cwd=project,
+            env=environment(home, server),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.started = project / "started"
+        deadline = time.monotonic() + 60
+        while not self.started.exists():
+            assert self.program.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_a_session_has_one_writer(start_server: StartServer, tmp_path: Path) -> None:
+    command = "touch started; while [ ! -e free ]; do sleep 0.05; done"
+    hold = {"calls": [{"name": "bash", "input": {"command": command}}]}
+    server = start_server([hold, {"text": "I held it."}, {"text": "It is mine now."}])
+    project, home = tmp_path / "project", tmp_path / "home"
+    project.mkdir()
+    (tmp_path / "link").symlink_to(project)
+    holder = Holder(server, project, home)
+    (log,) = logs(project)
+    (project / "linked.jsonl").hardlink_to(log)
+    before = log.read_bytes()
+    ways = [
+        (["--continue"], project),
+        (["--continue"], tmp_path / "link"),
+        (["--resume", log.parent.name], project),
+        (["--resume", log.parent.name[:-4]], project),
+        (["--resume", str(log.parent)], tmp_path),
+        (["--continue", "--transcripts", str(log.parents[1])], tmp_path),
+    ]
+    for way, cwd in ways:
+        done = run(["-p", "me too", *way], cwd, home=home, server=server)
+        assert (done.returncode, done.stdout) == (75, ""), f"{way}: {done.stderr}"
+        assert str(holder.program.pid) in done.stderr, f"{way}: {done.stderr}"
+    holder.program.send_signal(signal.SIGSTOP)
+    assert run(["-p", "me too", "--continue"], project, home=home, server=server).returncode == 75
+    holder.program.send_signal(signal.SIGCONT)
+    assert log.read_bytes() == before
+    (project / "free").touch()
+    out, err = holder.program.communicate(timeout=60)
+    assert (holder.program.returncode, out) == (0, b"I held it.\n"), err.decode()
+    done = run(["-p", "now me", "--continue"], project, home=home, server=server)
+    assert (done.returncode, done.stdout) == (0, "It is mine now.\n"), done.stderr
+    assert len(logs(project)) == 1
+
+
+def test_a_holder_that_was_killed_holds_nothing(start_server: StartServer, tmp_path: Path) -> None:
+    command = "echo $$ > started; exec sleep 300"
+    hold = {"calls": [{"name": "bash", "input": {"command": command}}]}
+    server = start_server([hold, {"expect": ["interrupted"], "text": "On with it."}])
+    project, home = tmp_path / "project", tmp_path / "home"
+    project.mkdir()
+    holder = Holder(server, project, home)
+    holder.program.kill()
+    holder.program.communicate()
+    (log,) = logs(project)
+    done = run(["-p", "go on", "--resume", log.parent.name], project, home=home, server=server)
+    assert (done.returncode, done.stdout) == (0, "On with it.\n"), done.stderr
+    with contextlib.suppress(ProcessLookupError, ValueError):
+        os.kill(int(holder.started.read_text()), signal.SIGKILL)
+    server.check_done()
+
+
+def test_a_disk_that_fills_up_is_told_once_and_the_run_goes_on(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    server = start_server([], default=Counting())
+    project, home = tmp_path / "project", tmp_path / "home"
+    project.mkdir()
+    limited = 'ulimit -f 24; exec "$@"'
+    done = subprocess.run(
+        ["/bin/bash", "-c", limited, "-", *PROGRAM, "-p", "run 1", "--mode", "bypass"],
+        cwd=project,
+        env=environment(home, server),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "All done after 10.\n"), done.stderr
+    assert done.stderr.count("cannot be saved") == 1
+    assert (project / "counter").read_text().split() == [str(n) for n in range(1, N_CALLS + 1)]
+    (log,) = logs(project)
+    kept = log.read_bytes()
+    assert kept.endswith(b"\n")
+    assert all(map(_entry, kept.splitlines()))
+    again = run(["-p", "run 2", "--mode", "bypass", "--continue"], project, home=home, server=server)
+    assert (again.returncode, again.stdout) == (0, "All done after 20.\n"), again.stderr
+    assert log.read_bytes().startswith(kept)
+    server.check()
+
+
+def test_where_nothing_can_be_saved_it_is_said_and_answered(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    server = start_server([], default={"text": "Hello."})
+    (tmp_path / ".transcripts").write_text("a file in the way")
+    done = run(["-p", "hi"], tmp_path, home=tmp_path / "home", server=server)
+    assert (done.returncode, done.stdout) == (0, "Hello.\n")
+    assert done.stderr.count("saved") == 1
+    assert (tmp_path / ".transcripts").read_text() == "a file in the way"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_for_reading_only_is_said_and_left_alone(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server([], default={"text": "Hello."})
+    project, home = tmp_path / "project", tmp_path / "home"
+    project.mkdir(mode=0o500)
+    done = run(["-p", "hi"], project, home=home, server=server)
+    assert (done.returncode, done.stdout) == (0, "Hello.\n")
+    assert done.stderr.count("saved") == 1
+
+
+def test_no_two_projects_share_their_sessions(start_server: StartServer, tmp_path: Path) -> None:
+    """Paths that differ in `/`, `-`, `_` or `.` only, or behind their 200th character, and a symlink."""
+    server = start_server([], default=lambda record: {"text": f"Heard {record.last_text.split()[-1]}."})
+    home = tmp_path / "home"
+    env = {"BAREAGENT_SESSION_DIR": "user"}
+    long = Path("d" * 110) / ("e" * 110)
+    places = [Path("a/b-c"), Path("a-b/c"), Path("a_b.c"), long / "one", long / "two"]
+    for number, place in enumerate(places):
+        project = tmp_path / place
+        project.mkdir(parents=True)
+        done = run(["-p", f"first of {number}"], project, home=home, server=server, env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert not (project / ".transcripts").exists()
+    (tmp_path / "link").symlink_to(tmp_path / places[0])
+    run(["-p", "second of 0", "--continue"], tmp_path / "link", home=home, server=server, env=env)
+    saved = [path.read_text() for path in home.rglob("log.jsonl")]
+    assert len(saved) == len(places)
+    for number in range(len(places)):
+        (mine,) = [log for log in saved if f"first of {number}" in log]
+        assert ("second of 0" in mine) == (number == 0)
