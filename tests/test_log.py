@@ -232,11 +232,11 @@ def test_separators_and_megabyte_lines_round_trip_through_a_file(tmp_path: Path,
     path = tmp_path / "log.jsonl"
     with contextlib.closing(Log.create(path)) as log:
         numbers = [log.append(MessageEntry(message=user(text))).n for text in texts]
-        assert [text_of(log.read(n).message) for n in numbers] == texts  # type: ignore[union-attr]  # messages
+        assert [text_of(log.read(n).message) for n in numbers] == texts  # type: ignore[union-attr]  # all are messages
     assert path.read_bytes().count(b"\n") == len(texts)
     with contextlib.closing(Log.open(path, is_read_only=True)) as log:
         assert [text_of(message) for message in load(log).messages] == texts
-        assert [text_of(log.read(n).message) for n in numbers] == texts  # type: ignore[union-attr]  # messages
+        assert [text_of(log.read(n).message) for n in numbers] == texts  # type: ignore[union-attr]  # all are messages
         assert not log.reading.faults
 
 
@@ -466,4 +466,4 @@ def test_an_entry_is_what_the_file_says(tmp_path: Path) -> None:
         log.append(SessionStart(id="x"))
     lines = (tmp_path / "log.jsonl").read_bytes().split(b"\n")
     assert lines[0].startswith(b'{"v":1,"n":1,"at":"20')
-    assert msgspec.json.decode(lines[0])["message"] == kept.message  # type: ignore[union-attr]  # a message
+    assert msgspec.json.decode(lines[0])["message"] == kept.message  # type: ignore[union-attr]  # it is a message
