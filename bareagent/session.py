@@ -57,13 +57,13 @@ def load(log: Log) -> View:
     gc.disable()  # millions of new objects and no garbage: collecting would take longer than reading
     try:
         view = View()
-        turns: list[Undone | Rewound] = []
+        has_turns = False
         for entry in log.load():
             if isinstance(entry, Undone | Rewound):
-                turns.append(entry)
-            elif not turns:
+                has_turns, view = True, View()
+            elif not has_turns:
                 apply(entry, view)
-        return fold_all(log.entries(), taken_back(turns)) if turns else view
+        return _folded_again(log) if has_turns else view
     finally:
         if was_on:
             gc.enable()
@@ -227,7 +227,7 @@ class Session:
         """
         kept = cast(E, self.log.append(entry))
         if isinstance(kept, Undone | Rewound):
-            self.view.become(fold(self.log.entries()))
+            self.view.become(_folded_again(self.log))
         else:
             apply(kept, self.view)
         if isinstance(kept, MessageEntry):
@@ -397,6 +397,12 @@ class Session:
         self.view.become(other.view)
         self.working.clear()
         self._listen_to_log()
+
+
+def _folded_again(log: AnyLog) -> View:
+    """Fold a log of any size in two passes, without holding its entries."""
+    dead = taken_back(entry for entry in log.entries() if isinstance(entry, Undone | Rewound))
+    return fold_all(log.entries(), dead)
 
 
 def _open_log(found: Found, redactor: Redactor, *, is_read_only: bool) -> Log:
