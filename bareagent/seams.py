@@ -1,6 +1,6 @@
 """The protocols between floors and the plain values that cross them."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -235,7 +235,7 @@ class Ask(Protocol):
 class Spawn(Protocol):
     """Runs a subagent to its end and returns its final text."""
 
-    async def __call__(self, task: str, *, type: str) -> Output:
+    def __call__(self, task: str, *, type: str) -> Coroutine[Any, Any, Output]:
         """Return the final text as an output."""
 
 

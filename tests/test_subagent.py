@@ -66,3 +66,21 @@ def test_a_subagents_log_is_kept_on_wish(start_server: StartServer, tmp_path: Pa
     kept = (log.parent / "agents" / "a1" / "log.jsonl").read_text()
     assert "write it" in kept
     assert (project / "made.txt").read_text() == "x\n"
+
+
+def test_a_subagent_in_the_background_reports_by_a_notice(start_server: StartServer, tmp_path: Path) -> None:
+    project = tmp_path / "p"
+    project.mkdir()
+    call = {"name": "subagent", "input": {"task": "look-around", "run_in_background": True}}
+    wait = {"name": "bash_output", "input": {"id": "b1"}}
+    server = start_server(
+        [
+            {"match": "look-around", "text": "nothing to see"},
+            {"match": "begin", "calls": [call]},
+            {"expect": ["Subagent b1 works"], "calls": [wait]},
+            {"expect": ["nothing to see", "task b1: done (exit 0)"], "text": "ok"},
+        ]
+    )
+    done = run(["-p", "begin", "--mode", "bypass"], project, home=tmp_path / "h", server=server)
+    assert done.stdout == "ok\n", done.stderr
+    server.check_done()

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import signal
 import time
-from typing import Annotated
+from collections.abc import Coroutine
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -16,14 +18,61 @@ from bareagent.tools.capture import Capture
 
 WAIT_S = 10.0
 NOTICE_CHARS = 500
+ERRAND_BYTES = 1 << 20
 KEPT_BYTES = 1 << 20
 
 
-class Job:
-    """One background command."""
+class Running(Protocol):
+    """What a job watches: a command's process or a subagent's errand."""
 
-    def __init__(self, id: str, command: str, running: process.Process) -> None:
-        """Take a command that was just started."""
+    began: float
+    capture: Capture
+    grew: asyncio.Event
+
+    async def ended(self, timeout_s: float | None, /) -> process.Ended:
+        """Wait for the end and say how it was."""
+
+    async def stop(self) -> None:
+        """End it."""
+
+
+class Errand:
+    """A subagent at work in the background; its final text is its output."""
+
+    def __init__(self, work: Coroutine[Any, Any, Output]) -> None:
+        """Begin the work."""
+        self.began = time.monotonic()
+        self.capture = Capture(ERRAND_BYTES)
+        self.grew = asyncio.Event()
+        self._task = asyncio.create_task(work)
+
+    async def ended(self, _timeout_s: float | None, /) -> process.Ended:
+        """Wait for the final text; a failure's words stand in its place."""
+        await asyncio.wait([self._task])
+        text, code = _outcome(self._task)
+        self.capture.feed(text.encode("utf-8", "replace"))
+        return process.Ended(code=code, duration_s=time.monotonic() - self.began)
+
+    async def stop(self) -> None:
+        """Interrupt it."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+
+def _outcome(task: "asyncio.Task[Output]") -> tuple[str, int]:
+    if task.cancelled():
+        return "", -signal.SIGTERM
+    failure = task.exception()
+    if failure is not None:
+        return str(failure) or type(failure).__name__, 1
+    return task.result().text, 1 if task.result().is_error else 0
+
+
+class Job:
+    """One background command or errand."""
+
+    def __init__(self, id: str, command: str, running: Running) -> None:
+        """Take what was just started."""
         self.id = id
         self.command = command
         self.running = running
@@ -61,12 +110,24 @@ class Jobs:
         capture = Capture(max(shell.kept_bytes(ctx.config), KEPT_BYTES))
         quiet = ctx.for_call(ctx.call)
         quiet.emit = _unheard
-        job = Job(f"b{len(self._jobs) + 1}", command, await shell.begin(command, quiet, capture))
+        running = await shell.begin(command, quiet, capture)
+        job = self._watch(command, running, ctx.emit)
+        return Output(text=f"Task {job.id} runs in the background (pid {running.pid}).")
+
+    def send(self, task: str, work: Coroutine[Any, Any, Output], emit: Emit) -> Output:
+        """Let a subagent work in the background and return at once."""
+        job = self._watch(task, Errand(work), emit)
+        return Output(
+            text=f"Subagent {job.id} works in the background. Its end is told; bash_output reads its text."
+        )
+
+    def _watch(self, command: str, running: Running, emit: Emit) -> Job:
+        job = Job(f"b{len(self._jobs) + 1}", command, running)
         self._jobs[job.id] = job
-        self._emit = ctx.emit
+        self._emit = emit
         job.task = asyncio.create_task(self._follow(job), name=f"job {job.id}")
         self._tell()
-        return Output(text=f"Task {job.id} runs in the background (pid {job.running.pid}).")
+        return job
 
     async def _follow(self, job: Job) -> None:
         job.ended = await job.running.ended(None)

@@ -88,9 +88,10 @@ class Subagent:
         return NOTHING
 
     async def run(self, params: SubagentParams, ctx: ToolContext) -> Output:
-        """Wait for the final text. Raises: ToolError where no helper can be started."""
+        """Wait for the final text, or return at once. Raises: ToolError where no helper can be started."""
         if ctx.spawn is None:
             raise ToolError("No subagent can be started here: do the task yourself.")
         if not params.task.strip():
             raise ToolError("The task is blank.")
-        return await ctx.spawn(params.task, type=params.type)
+        work = ctx.spawn(params.task, type=params.type)
+        return ctx.jobs.send(params.task, work, ctx.emit) if params.run_in_background else await work
