@@ -96,15 +96,17 @@ def main() -> None:
             "peak_allowed_mb": 100,
             "sessions": warm["sessions"],
         }
-        report.update(command_line(base, home))
+        report.update(command_line(base))
         print(json.dumps(report, indent=2))
 
 
-def command_line(base: str, home: Path) -> dict[str, float]:
+def command_line(base: str) -> dict[str, float]:
     """Time the program itself: `--version` and `sessions list`."""
     os.environ.update(HOME=base, XDG_DATA_HOME=f"{base}/data", XDG_CONFIG_HOME=f"{base}/config")
+    os.environ["PYTHONPATH"] = str(Path.cwd())
+    os.chdir(base)
     program = [sys.executable, "-m", "bareagent"]
-    listing = [*program, "sessions", "list", "--transcripts", str(home)]
+    listing = [*program, "sessions", "list", "--json"]
     if subprocess.run(listing, capture_output=True, check=False).returncode:
         return {}
     version_s, list_s = timed([*program, "--version"])[0], timed(listing)[0]
