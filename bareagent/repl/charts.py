@@ -57,7 +57,7 @@ def cost_lines(cost: Cost, width: int, styles: Styles) -> list[str]:
     others = [total for total in cost.purposes if total.name != "turn"]
     for total in others:
         lines.append(
-            cut(f"of it for {_purpose(total.name)}: {total.n_calls} calls, {dollars(total.cost_usd)}", width)
+            cut(f"of it for {_purpose(total.name)}: {_calls(total.n_calls)}, {dollars(total.cost_usd)}", width)
         )
     return lines + [cut(line, width) for line in _savings(cost)]
 
@@ -67,6 +67,10 @@ def _row(total: Total) -> list[str]:
     counts = (usage.uncached, usage.cache_read, usage.cache_write, usage.output, usage.thinking)
     name = one_line(total.name, 40) or "unknown"
     return [name, f"{total.n_calls:,}", *(tokens(count) for count in counts), dollars(total.cost_usd)]
+
+
+def _calls(n: int) -> str:
+    return f"{n:,} call{'s' if n != 1 else ''}"
 
 
 def _purpose(name: str) -> str:

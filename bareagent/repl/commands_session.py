@@ -15,7 +15,7 @@ from bareagent.repl.pickers import (
 from bareagent.repl.recap import Line, changed_since, changed_text, lines_of, recap_rows
 from bareagent.repl.rows import session_lines
 from bareagent.repl.table import command
-from bareagent.sanitize import one_line
+from bareagent.sanitize import clean, one_line
 from bareagent.store.export import FORMATS, document, write_new
 
 _LOCKED_CHOICES = (
@@ -168,7 +168,7 @@ async def export(face: Face, argument: str) -> None:
     form = form or next((each for each in FORMATS if file.endswith(f".{each}")), "md")
     path = session.cwd / Path(file or f"bareagent-{session.full_id}.{form}").expanduser()
     write_new(path, document(form, session.full_id, session.view, session.entries()))
-    face.say(f"Exported to {path}")
+    face.say(f"Exported to {clean(str(path))}")
 
 
 @command("transcript")

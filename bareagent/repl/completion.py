@@ -161,7 +161,7 @@ def _reference(path: str) -> str:
 
 async def with_folders(top: Path) -> list[str]:
     """Return the paths of a project's files and folders (these end in `/`), ignored ones left out."""
-    files = await list_files(top, MAX_FILES)
+    files = [path for path in await list_files(top, MAX_FILES) if not path.startswith(".transcripts/")]
     folders = {f"{parent}/" for path in files for parent in map(str, Path(path).parents) if parent != "."}
     # A name that could steer the terminal cannot be typed either: it is not offered.
     return sorted(
