@@ -143,7 +143,7 @@ def _note_command(facts: Facts, messages: Sequence[Message]) -> None:
         if not isinstance(command, str) or result is None or not _SHELL.search(str(call.get("name", ""))):
             continue
         text = text_of(result)
-        if result.get("is_error") or _EXIT.search(text[:400]) or _EXIT.search(text[-400:]):
+        if result.get("is_error") or _says_failed(text):
             facts.command = [head_and_tail(command, COMMAND_CHARS), head_and_tail(text.strip(), COMMAND_CHARS)]
         elif facts.command and facts.command[0] == head_and_tail(command, COMMAND_CHARS):
             facts.command = []
@@ -287,6 +287,12 @@ def _sections(text: str) -> dict[str, list[str]]:
 def _uncounted(items: list[str]) -> tuple[list[str], int]:
     match = _MORE.match(items[0]) if items else None
     return (items[1:], int(match[1])) if match else (items, 0)
+
+
+def _says_failed(text: str) -> bool:
+    """Look for a bad exit code where tools write it: at the beginning or the end."""
+    ends = text if len(text) <= 800 else f"{text[:400]}\n{text[-400:]}"
+    return "xit" in ends and bool(_EXIT.search(ends))
 
 
 def last_line(messages: Sequence[Message], kinds: Sequence[Kind]) -> str | None:

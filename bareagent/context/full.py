@@ -12,6 +12,7 @@ import msgspec
 from bareagent.config import Config
 from bareagent.context import facts as fact
 from bareagent.context import summary as ask
+from bareagent.context.measure import Sized
 from bareagent.context.plan import SHRINK, Full
 from bareagent.context.readable import RESULT_CHARS, readable_parts
 from bareagent.context.room import room_of
@@ -179,8 +180,8 @@ class _Quiet:
             self._emit(heard)
 
 
-def source_parts(job: Job, question: ask.Question) -> list[str]:
-    """Return the readable form of what is summarised, message by message."""
+def source_parts(job: Job, question: ask.Question) -> list[ask.Part]:
+    """Return the readable form of what is summarised, message by message, with its weight."""
     rules = job.config.compaction
     from_log = rules.summary_source == "log"
     gone = [
@@ -190,7 +191,22 @@ def source_parts(job: Job, question: ask.Question) -> list[str]:
     ]
     messages = [original(job.book, i) if from_log else job.book.view.messages[i] for i in gone]
     is_classic = rules.profile == "seed"
-    return readable_parts(messages, result_chars=0 if is_classic else RESULT_CHARS, is_escaped=not is_classic)
+    most = 0 if is_classic else RESULT_CHARS
+    texts = readable_parts(messages, result_chars=most, is_escaped=not is_classic)
+    sizes = job.state.measured(job.tools).messages
+    return [
+        (text, _weight(text, sizes[i], most, from_log)) for text, i in zip(texts, gone, strict=True) if text
+    ]
+
+
+def _weight(text: str, sized: Sized, most: int, from_log: bool) -> float:
+    """Return the estimate of a readable message, from what is known of its size where that will do."""
+    if from_log and any(result.is_cleared for result in sized.results):
+        return fast_tokens(text)
+    over = sum(
+        result.tokens * (1 - most / result.chars) for result in sized.results if 0 < most < result.chars
+    )
+    return sized.tokens - over
 
 
 def request_messages(book: Book) -> list[Message]:

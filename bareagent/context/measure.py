@@ -15,6 +15,8 @@ from bareagent.view import handle_of, placeholder
 
 BLOCK_OVERHEAD = 3.0
 """Tokens that a block costs beside its text."""
+CALL_OVERHEAD = 8.0
+"""What a call costs more."""
 IMAGE_TOKENS = 1500.0
 PLACEHOLDER_TOKENS = 13.0
 """Tokens of `[truncated: bash result, 1204 chars]`."""
@@ -145,7 +147,8 @@ def _measure_block(block: Block) -> tuple[float, int, int, int]:
         size = len(compact_json(block))
         return IMAGE_TOKENS, int(IMAGE_TOKENS * 4), size, int(kind == "image")
     text = compact_json(block)
-    return fast_tokens(_model_text(block)) + BLOCK_OVERHEAD, quarters(block), len(text), 0
+    overhead = BLOCK_OVERHEAD + (CALL_OVERHEAD if kind == "tool_use" else 0.0)
+    return fast_tokens(_model_text(block)) + overhead, quarters(block), len(text), 0
 
 
 def _model_text(block: Block) -> str:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bareagent.messages import Block, Message, blocks_of, text_of
+from bareagent.messages import Block, Message, blocks_of, calls, text_of
 
 RESULT_CHARS = 2_000
 _MARKER = re.compile(
@@ -23,22 +23,21 @@ def readable(
     Each result shows at most `result_chars` characters, head and tail (0: all). With `is_escaped` a
     content line that begins with a marker gets a backslash before it. Images and thinking are left out.
     """
-    return "\n\n".join(readable_parts(messages, result_chars=result_chars, is_escaped=is_escaped))
+    parts = readable_parts(messages, result_chars=result_chars, is_escaped=is_escaped)
+    return "\n\n".join(filter(None, parts))
 
 
 def readable_parts(
     messages: Sequence[Message], *, result_chars: int = RESULT_CHARS, is_escaped: bool = True
 ) -> list[str]:
-    """Return the readable form of each message that has one."""
+    """Return the readable form of each message; empty where nothing of it can be read."""
     names: dict[Any, str] = {}
     parts = []
     for message in messages:
-        for block in blocks_of(message):
-            if block.get("type") == "tool_use":
-                names[block.get("id")] = str(block.get("name", "unknown"))
+        for call in calls(message):
+            names[call.get("id")] = str(call.get("name", "unknown"))
         lines = list(_lines(message, names, result_chars, is_escaped))
-        if lines:
-            parts.append("\n".join([f"[{message['role']}]", *lines]))
+        parts.append("\n".join([f"[{message['role']}]", *lines]) if lines else "")
     return parts
 
 

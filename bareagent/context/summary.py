@@ -31,6 +31,11 @@ _NAMES = {"en": "English", "zh": "Chinese (中文)", "ja": "Japanese", "ko": "Ko
 _ECHO_CHARS = 40
 _ECHO_SHARE = 0.6
 _LEAST_CHUNK = 1_000
+_MARGIN = 0.9
+
+
+Part = tuple[str, float]
+"""The readable form of one message, and its estimated tokens."""
 
 
 class SummaryFailed(BareAgentError):
@@ -121,7 +126,7 @@ def prefix_request(
 
 async def summarise(
     provider: Provider,
-    parts: Sequence[str],
+    parts: Sequence[Part],
     question: Question,
     model: ModelInfo,
     ratio: float,
@@ -186,6 +191,8 @@ def is_echo(summary: str, source: str) -> bool:
     if len(_MARKERS.findall(summary)) >= 2:
         return True
     lines = [line.strip() for line in summary.splitlines() if len(line.strip()) >= _ECHO_CHARS]
+    if sum(map(len, lines)) < 10 * _ECHO_CHARS:
+        return False
     known = {line.strip() for line in source.splitlines()}
     repeated = sum(len(line) for line in lines if line in known)
     return repeated >= 10 * _ECHO_CHARS and repeated > _ECHO_SHARE * len(summary)
@@ -215,31 +222,27 @@ def _chunk_tokens(question: Question, model: ModelInfo, ratio: float) -> float:
     rules = question.rules
     around = fast_tokens(question_text(question)) + rules.summary_max_tokens + 1_000
     room = model.window - 2 * rules.summary_max_tokens - ratio * around
-    return max(room / ratio, _LEAST_CHUNK)
+    return max(room / ratio * _MARGIN, _LEAST_CHUNK)
 
 
-def _chunks(parts: Sequence[str], tokens: float) -> list[str]:
+def _chunks(parts: Sequence[Part], tokens: float) -> list[str]:
     """Join readable messages into chunks of at most so many tokens, oldest first."""
     chunks: list[str] = []
     held: list[str] = []
     total = 0.0
-    for part in (piece for whole in parts for piece in _pieces(whole, tokens)):
-        weight = fast_tokens(part) + 2
+    for part, weight in (piece for whole, size in parts for piece in _pieces(whole, size, tokens)):
         if held and total + weight > tokens:
             chunks.append("\n\n".join(held))
             held, total = [], 0.0
         held.append(part)
-        total += weight
+        total += weight + 2
     return [*chunks, "\n\n".join(held)]
 
 
-def _pieces(part: str, tokens: float) -> list[str]:
-    """Cut one huge message into pieces that fit."""
-    weight = fast_tokens(part)
-    if weight <= tokens:
-        return [part]
+def _pieces(part: str, weight: float, tokens: float) -> list[Part]:
+    """Return a message with its weight; one too large for a request is cut into pieces that fit."""
+    if weight <= tokens or len(part) < _LEAST_CHUNK:
+        return [(part, weight)]
     step = max(int(len(part) * tokens / weight * 0.8), 1)
-    if len(part) < _LEAST_CHUNK:
-        return [part]
-    steps = range(0, len(part), step)
-    return [piece for start in steps for piece in _pieces(part[start : start + step], tokens)]
+    pieces = (part[start : start + step] for start in range(0, len(part), step))
+    return [found for piece in pieces for found in _pieces(piece, fast_tokens(piece), tokens)]
