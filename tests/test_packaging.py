@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from tests.source import ROOT, imports, package
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PINNED_FILES = ["requirements-dev.txt", "bareagent/provider/weights.txt"]
+PINNED_FILES = ["requirements-dev.txt", "requirements-compat.txt", "bareagent/provider/weights.txt"]
 
 
 @pytest.fixture(scope="module")
