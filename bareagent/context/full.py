@@ -21,8 +21,9 @@ from bareagent.context.working import Book, Working, tool_specs
 from bareagent.entries import Compaction, ReplyStarted, Retrying, Said, ToolSpec, Trigger, UsageEntry
 from bareagent.errors import InvalidRequest, ProviderError
 from bareagent.fold import header_text
-from bareagent.messages import Message, has_results, system
+from bareagent.messages import Message, system
 from bareagent.seams import Emit, Heard, Provider, Tool
+from bareagent.view import parse_handle
 
 ACKNOWLEDGEMENTS = {
     "zh": "收到，我已理解之前的上下文，继续工作。",
@@ -112,22 +113,21 @@ def _facts(job: Job) -> str:
     view, rules = job.book.view, job.config.compaction
     gone = [i for i in job.full.cut.source if not job.state.is_header(i)]
     earlier = fact.parse(view.compactions[-1].facts) if view.compactions else fact.Facts()
-    gathered = fact.gather([original(job.book, i) for i in gone], [view.kinds[i] for i in gone], earlier)
+    gathered = fact.gather(originals(job.book, gone), [view.kinds[i] for i in gone], earlier)
     limit = room_of(job.provider.model, rules).limit
     usable = max(limit / job.state.meter.ratio - job.state.fixed(job.tools), limit / 8)
     newest = fact.last_line(view.messages, view.kinds)
     return fact.rendered(gathered, view.todo, view.pins, usable, rules.pin_tokens, newest)
 
 
-def original(book: Book, index: int) -> Message:
-    """Return a message of the view with the original text of its cleared and capped results."""
-    message = book.view.messages[index]
-    if not has_results(message):
-        return message
-    try:
-        return book.original_message(book.view.ids[index])
-    except KeyError:
-        return message
+def originals(book: Book, places: Sequence[int]) -> list[Message]:
+    """Return messages of the view with the original text of their cleared and capped results."""
+    view = book.view
+    changed = {parse_handle(handle)[0] for handle in (*view.cleared, *view.capped)}
+    return [
+        book.original_message(view.ids[index]) if view.ids[index] in changed else view.messages[index]
+        for index in places
+    ]
 
 
 async def _summarise(job: Job, draft: Compaction) -> str:
@@ -189,7 +189,7 @@ def source_parts(job: Job, question: ask.Question) -> list[ask.Part]:
         for i in job.full.cut.source
         if not (question.previous and job.state.is_header(i)) and job.book.view.kinds[i] != "reminder"
     ]
-    messages = [original(job.book, i) if from_log else job.book.view.messages[i] for i in gone]
+    messages = originals(job.book, gone) if from_log else [job.book.view.messages[i] for i in gone]
     is_classic = rules.profile == "seed"
     most = 0 if is_classic else RESULT_CHARS
     texts = readable_parts(messages, result_chars=most, is_escaped=not is_classic)

@@ -26,7 +26,8 @@ _BINARY = ("image", "document")
 class Result(msgspec.Struct):
     """One result of a message: its place, size, and whether it already shows its placeholder.
 
-    `tokens` is the fast estimate, `plain` the classic one in quarters, `index` the block's.
+    `tokens` is the fast estimate, `plain` the classic one in quarters (`placeholder_plain` that of its
+    placeholder), `index` the block's.
     """
 
     index: int
@@ -38,7 +39,7 @@ class Result(msgspec.Struct):
     n_images: int = 0
     n_bytes: int = 0
     is_cleared: bool = False
-    is_needed: bool = False
+    placeholder_plain: int = 37
 
     @property
     def saving(self) -> float:
@@ -48,7 +49,7 @@ class Result(msgspec.Struct):
     @property
     def plain_saving(self) -> int:
         """Quarters of the classic estimate that go when it is cleared."""
-        return self.plain - placeholder_quarters(self)
+        return self.plain - self.placeholder_plain
 
 
 class Sized(msgspec.Struct):
@@ -79,11 +80,6 @@ class Sized(msgspec.Struct):
     def is_line(self) -> bool:
         """Whether a run begins here: a user message of the user's own, no results in it."""
         return self.role == "user" and not self.results and not self.is_header and self.kind != "reminder"
-
-
-def placeholder_quarters(result: Result) -> int:
-    """Return the classic estimate of a result's placeholder, in quarters."""
-    return text_quarters(placeholder(result.tool, result.chars, result.n_images))
 
 
 def measure(
@@ -123,6 +119,7 @@ def _measure_result(block: Block, index: int, names: Mapping[Any, str]) -> Resul
         n_bytes=len(text),
         is_cleared=is_cleared(block),
     )
+    result.placeholder_plain = text_quarters(placeholder(result.tool, result.chars, images))
     content = block.get("content")
     for part in content if isinstance(content, list) else []:
         if not isinstance(part, dict) or part.get("type") != "text":

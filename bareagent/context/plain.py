@@ -20,7 +20,7 @@ from bareagent.messages import COMPRESSED_HEADER, Message, has_results, text_of
 from bareagent.seams import Emit, Heard, Provider
 from bareagent.store import snapshots
 from bareagent.store.transcripts import TranscriptManager
-from bareagent.view import View
+from bareagent.view import View, handle_of
 
 _log = logging.getLogger(__name__)
 Applied = TypeVar("Applied", MessageEntry, Cleared, Compaction)
@@ -53,6 +53,7 @@ class PlainBook:
         view.ids = list(range(1, len(messages) + 1))
         view.kinds = [_kind_of(message) for message in messages]
         view.n = len(messages)
+        view.cleared = {handle_of(index + 1) for index in self._originals if index < len(messages)}
         head = self._header_index(messages)
         if head is not None and self._last is not None:
             count = 2 if self._last.acknowledgement else 1

@@ -69,7 +69,7 @@ def _line(block: Block, names: Mapping[Any, str], result_chars: int, is_escaped:
 
 def escape(text: str) -> str:
     """Return text whose lines cannot be taken for the form's own markers."""
-    return _MARKER.sub(r"\\\1\2", text)
+    return _MARKER.sub(r"\\\1\2", text) if "[" in text or "<" in text else text
 
 
 def head_and_tail(text: str, most: int) -> str:
