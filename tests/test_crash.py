@@ -270,7 +270,7 @@ def test_a_disk_that_fills_up_is_told_once_and_the_run_goes_on(
     server = start_server([], default=Counting())
     project, home = tmp_path / "project", tmp_path / "home"
     project.mkdir()
-    limited = 'ulimit -f 24; exec "$@"'
+    limited = 'ulimit -f 14; exec "$@"'
     done = subprocess.run(
         ["/bin/bash", "-c", limited, "-", *PROGRAM, "-p", "run 1", "--mode", "bypass"],
         cwd=project,
