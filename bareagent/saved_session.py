@@ -10,8 +10,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from bareagent import folders
 from bareagent.entries import AnyEntry
 from bareagent.errors import SessionError, UsageError
@@ -110,9 +108,7 @@ def check_saved(options: Options, text: str, *, is_json: bool) -> int:
     )
     reports = [_report(found) for found in chosen]
     if is_json:
-        print_json(
-            [msgspec.to_builtins(report._asdict() | {"is_sound": report.is_sound}) for report in reports]
-        )
+        print_json([_as_json(report) for report in reports])
     elif not reports:
         print_clean(NO_SESSIONS)
     for report in () if is_json else reports:
@@ -125,6 +121,11 @@ def _report(found: Found) -> Report:
         return check_log(found.folder)
     except SessionError as error:
         return Report(found.id, 0, 0, [Fault(0, str(error))])
+
+
+def _as_json(report: Report) -> dict[str, object]:
+    faults = [fault._asdict() for fault in report.faults]
+    return {**report._asdict(), "faults": faults, "is_sound": report.is_sound}
 
 
 def _told(report: Report) -> Iterator[str]:

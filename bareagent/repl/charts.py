@@ -57,7 +57,9 @@ def cost_lines(cost: Cost, width: int, styles: Styles) -> list[str]:
     others = [total for total in cost.purposes if total.name != "turn"]
     for total in others:
         lines.append(
-            cut(f"of it for {_purpose(total.name)}: {_calls(total.n_calls)}, {dollars(total.cost_usd)}", width)
+            cut(
+                f"of it for {_purpose(total.name)}: {_calls(total.n_calls)}, {dollars(total.cost_usd)}", width
+            )
         )
     return lines + [cut(line, width) for line in _savings(cost)]
 
@@ -150,7 +152,7 @@ def context_lines(picture: Picture, saved_usd: float, width: int, styles: Styles
         f" · saved by clearing {dollars(saved_usd)}",
         width,
     )
-    return [lines[0][:width], *lines[1:]]
+    return [cut(lines[0], width), *lines[1:]]
 
 
 def _folded(text: str, width: int) -> list[str]:
@@ -215,12 +217,11 @@ def legend_lines(picture: Picture, width: int, styles: Styles) -> list[str]:
         for name, letter, look in zip(_SHARES, _LETTERS, _looks(styles), strict=False)
     ]
     entries.append((_FREE, f"free {tokens(picture.free)}"))
-    size = max(len(text) for _, text in entries) + 4
-    each = max((width - 2) // size, 1)
-    return [
-        "  " + "".join(f"{sign} {text:{size - 2}}" for sign, text in entries[k : k + each]).rstrip()
-        for k in range(0, len(entries), each)
-    ]
+    entries = [(sign, cut(text, max(width - 4, 1))) for sign, text in entries]
+    size = max(len(text) for _, text in entries) + 2
+    each = max((width - 2) // (size + 2), 1)
+    rows = [entries[k : k + each] for k in range(0, len(entries), each)]
+    return ["  " + "".join(f"{sign} {text:{size}}" for sign, text in row).rstrip() for row in rows]
 
 
 def _limits(picture: Picture) -> list[str]:
