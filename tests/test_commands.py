@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,9 @@ from bareagent.cells import cells
 from bareagent.config import Compaction, Config, ModelEntry, ProviderEntry
 from bareagent.entries import Grant, Name, Todo, TodoItem
 from bareagent.messages import text_of
+from bareagent.repl import commands_doc
 from bareagent.repl.commands import COMMANDS, dispatch, is_safe, ordered
+from bareagent.repl.commands_doc import as_sections, as_table, renewed
 from bareagent.repl.face import Picked
 from bareagent.repl.pickers import cards_here
 from bareagent.sanitize import clean
@@ -21,6 +23,7 @@ from bareagent.seams import ModelInfo, Price, Reply
 from bareagent.tools.skills import LoadSkill
 from tests.face import FaceMaker, FakeFace, faces_in
 from tests.fakes import FakeProvider, call, said
+from tests.source import ROOT
 
 
 @pytest.fixture
@@ -476,3 +479,15 @@ async def test_hostile_names_never_steer_the_terminal(make: FaceMaker) -> None:
         if line in {"/sessions", "/context"}:
             assert max(map(cells, face.lines)) <= 40
     assert clean("\n".join(lines)) == "\n".join(lines)
+
+
+@pytest.mark.parametrize(("page", "made"), [("README.md", as_table), ("docs/commands.md", as_sections)])
+def test_the_pages_list_what_the_table_holds(page: str, made: Callable[[], str]) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert renewed(text, made()) == text, f"python -m {commands_doc.__name__} README.md docs/commands.md"
+
+
+async def test_every_command_says_no_more_than_fits_a_row(make: FaceMaker) -> None:
+    face = make(width=100)
+    await face.type("/help")
+    assert not [row for row in face.lines if row.endswith("…")]
