@@ -59,7 +59,7 @@ def test_list(project: Path, home: Path, tmp_path: Path) -> None:
     rows = sessions(project, home, "list").stdout.splitlines()
     assert [row.split()[:2] for row in rows] == [["1", second], ["2", first]]
     assert "about fish" in rows[1]
-    assert "2 turns · 1.2k tokens · $0.50 · main" in rows[1]
+    assert "2 turns, 1.2k tokens, $0.50, main" in rows[1]
     assert clean(rows[0]) == rows[0]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

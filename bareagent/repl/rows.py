@@ -52,16 +52,20 @@ def session_lines(
         [f"{n}{'*' if card.id == current else ''}" for n, card in enumerate(cards, 1)],
         [card.full_id for card in cards],
         [age(card.changed_ns) for card in cards],
-        [" · ".join(facts_of(card)) for card in cards],
-        [one_line(card.cwd, 60) for card in cards],
+        [", ".join(facts_of(card)) for card in cards],
     ]
-    if not has_folder:
-        del columns[4]
+    if has_folder:
+        columns.append([one_line(card.cwd, 60) for card in cards])
     if width < _NARROW:
         del columns[3], columns[1]
-    sizes = [max(map(cells, column), default=0) for column in columns]
-    lines = []
-    for row, card in zip(zip(*columns, strict=True), cards, strict=True):
-        padded = [value + " " * (size - cells(value)) for value, size in zip(row, sizes, strict=True)]
-        lines.append(cut("  ".join([*padded, title_of(card)]), width))
-    return lines
+    columns = [_padded(column) for column in columns]
+    return [
+        cut("  ".join((*row, title_of(card))), width)
+        for row, card in zip(zip(*columns, strict=True), cards, strict=True)
+    ]
+
+
+def _padded(column: Sequence[str]) -> list[str]:
+    sizes = [cells(value) for value in column]
+    widest = max(sizes, default=0)
+    return [value + " " * (widest - size) for value, size in zip(column, sizes, strict=True)]

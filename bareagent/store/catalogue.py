@@ -97,9 +97,13 @@ def _connected(name: str) -> sqlite3.Connection:
 
 def _logs(home: Path) -> Iterator[tuple[str, os.stat_result]]:
     try:
-        folders = [entry.path for entry in os.scandir(home) if ID.fullmatch(entry.name)]
+        descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            yield folder, Path(folder, LOG_NAME).stat()
+    try:
+        for name in [entry.name for entry in os.scandir(descriptor) if ID.fullmatch(entry.name)]:
+            # From the open folder on: thousands of whole paths cost more than the looks themselves.
+            with contextlib.suppress(OSError):
+                yield f"{home}/{name}", os.stat(f"{name}/{LOG_NAME}", dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
