@@ -18,8 +18,8 @@ OPEN = [TodoItem(id="t1", text="read the files"), TodoItem(id="t2", text="write"
 DONE = [TodoItem(id="t1", text="read the files", status="completed")]
 
 
-def small(window: int = 8_000, **given: object) -> ModelInfo:
-    return ModelInfo(name="small", window=window, max_output=1_024, token_factor=1.0, **given)  # type: ignore[arg-type]  # any field
+def small(window: int = 8_000) -> ModelInfo:
+    return ModelInfo(name="small", window=window, max_output=1_024, token_factor=1.0)
 
 
 class TestOrder:
@@ -327,6 +327,17 @@ class TestOverflow:
         outcome = await play.compact(trigger="overflow")
         assert outcome.fits
         assert outcome.tokens_after < outcome.tokens_before
+
+
+    async def test_replies_that_are_always_cut_do_not_compact_for_ever(self) -> None:
+        play = Play()
+        play.line("go")
+        for _ in range(12):
+            play.round(3_000)
+            play.reply("half", stop="model_context_window_exceeded")
+            play.session.append(user("Continue."), "continue")
+            await play.prepare()
+        assert 1 <= len(play.logged(Compaction)) <= 3
 
 
 class TestUndo:

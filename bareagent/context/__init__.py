@@ -96,7 +96,7 @@ def wishes_of(state: Working) -> Wishes:
     is_full = state.last_stop == "model_context_window_exceeded"
     is_answered = not state.awaits_reply()
     return Wishes(
-        forced="overflow" if is_full and not is_answered else None,
+        forced="overflow" if is_full and not is_answered and not state.guard.is_resting else None,
         is_resting=state.guard.is_resting or is_answered,
         waits=state.waits,
     )
@@ -170,9 +170,11 @@ async def compact_now(
     """Compact whatever the size: `/compact`, the compact tool, a request refused as too long."""
     now = planned(session, provider, tools, config, Wishes(forced=trigger))
     if now.full is None:
-        emit(Said(text=NOTHING))
+        lines = [] if trigger == "overflow" else [NOTHING]  # there the server's own words are shown
+        for line in lines:
+            emit(Said(text=line))
         size = round(now.load.size)
-        return CompactOutcome(reason=NOTHING, lines=[NOTHING], tokens_before=size, tokens_after=size)
+        return CompactOutcome(reason=NOTHING, lines=lines, tokens_before=size, tokens_after=size)
     job = _job(session, provider, tools, config, emit, now.full)
     job.focus, job.facts_only = focus, facts_only
     return await compact(job)

@@ -128,7 +128,7 @@ async def test_row_51_cache_marks_and_row_53_blocks() -> None:
     assert built.marks[0] == "system"
     assert built.marks[-1] == "2.0"
     assert len(built.marks) <= 4
-    bare = Request(messages=[system("s"), {"role": "user", "content": "bare"}])  # type: ignore[typeddict-item]  # foreign
+    bare = Request(messages=[system("s"), {"role": "user", "content": "bare"}])  # type: ignore[typeddict-item]  # a foreign form
     assert b'"content":[{"type":"text"' in build(bare, PRICED).body.replace(b" ", b"")
 
 
