@@ -30,8 +30,10 @@ WAIT_S = 20.0
 
 
 def key(name: str) -> str:
-    """The bytes of a key: a name of KEYS, or `c-x`."""
-    return KEYS[name] if name in KEYS else chr(ord(name.removeprefix("c-")) & 0x1F)
+    """The bytes of a key: a name of KEYS, `c-x`, or a character."""
+    if len(name) == 3 and name.startswith("c-"):
+        return chr(ord(name[2]) & 0x1F)
+    return KEYS.get(name, name)
 
 
 class Terminal:
@@ -50,7 +52,12 @@ class Terminal:
         self._stream = pyte.ByteStream(self.screen)
         self.raw = bytearray()
         self.child: Any = pexpect.spawn(
-            command[0], list(command[1:]), cwd=str(cwd), env=dict(env), dimensions=(rows, columns), timeout=WAIT_S
+            command[0],
+            list(command[1:]),
+            cwd=str(cwd),
+            env=dict(env),
+            dimensions=(rows, columns),
+            timeout=WAIT_S,
         )
         self.child.delaybeforesend = None
 
@@ -72,6 +79,11 @@ class Terminal:
     def shown(self) -> list[str]:
         """The rows of the screen, without blanks at their ends."""
         return [row.rstrip() for row in self.screen.display]
+
+    @property
+    def shown_text(self) -> str:
+        """The screen as one text."""
+        return "\n".join(self.shown)
 
     @property
     def scrolled(self) -> list[str]:
@@ -108,9 +120,10 @@ class Terminal:
         self.wait(lambda t: t.has_prompt and not t.is_busy, seconds)
 
     def settle(self, seconds: float = 0.15) -> None:
-        """Read until nothing has come for a while."""
+        """Read until nothing has come for a while; at most ten times as long, a spinner never rests."""
         n_before = -1
-        while n_before != len(self.raw):
+        last = time.monotonic() + 10 * seconds
+        while n_before != len(self.raw) and time.monotonic() < last:
             n_before = len(self.raw)
             until = time.monotonic() + seconds
             while time.monotonic() < until:
@@ -211,7 +224,8 @@ def repl(
     )
     try:
         if is_awaited:
-            terminal.wait_prompt(60)
+            terminal.wait("BareAgent REPL", 60)
+            terminal.wait_prompt()
         yield terminal
     finally:
         terminal.kill()

@@ -98,9 +98,7 @@ class Repl(Talk):
         if isinstance(agent.provider, EmbeddedProvider):
             agent.provider.start()
         self.beside(self._settle_in())
-        lines, self._hands.waiting = self._hands.waiting, []
-        for line in lines:
-            self.take(line)
+        self._hands.begin()
 
     async def _settle_in(self) -> None:
         self._measure()

@@ -1,9 +1,14 @@
 """The first prompt: what can be typed before the program behind it has been loaded. Light on purpose."""
 
+import asyncio
 import time
+from collections.abc import Callable
+
+from prompt_toolkit.buffer import Buffer
 
 from bareagent.cells import cells
 from bareagent.repl.ansi import cut, paint
+from bareagent.repl.keys import Keyed
 from bareagent.repl.paste import Folds
 from bareagent.repl.screen import Screen
 from bareagent.repl.styles import Styles
@@ -22,6 +27,7 @@ class Hands:
         self.mode = mode
         self.folds = Folds()
         self.waiting: list[str] = []
+        self.postponed: list[Callable[[Keyed], None]] = []
         self._last_control_c = 0.0
 
     def take(self, line: str) -> None:
@@ -77,7 +83,16 @@ class Hands:
         elif draft.document.cursor_position_row > 0:
             draft.cursor_up()
         elif draft.text or not self.recall():
+            self._back(draft)
+
+    @staticmethod
+    def _back(draft: Buffer) -> None:
+        if draft.working_index:
             draft.history_backward()
+            return
+        # A fresh draft loads the history in the loop's next round.
+        draft.load_history_if_not_yet_loaded()
+        asyncio.get_running_loop().call_soon(draft.history_backward)
 
     def recall(self) -> bool:
         """Take the last line that waits back into the draft; False if none waits."""
@@ -111,10 +126,12 @@ class Hands:
             draft.start_completion(insert_common_part=True)
 
     def cycle_mode(self) -> None:
-        """Wait: the mode is not known yet."""
+        """Do it once the mode is known."""
+        self.postponed.append(lambda keyed: keyed.cycle_mode())
 
     def edit_draft(self) -> None:
-        """Wait: there is nothing to edit yet."""
+        """Do it once the program stands."""
+        self.postponed.append(lambda keyed: keyed.edit_draft())
 
     def redraw(self) -> None:
         """Draw the screen anew."""
@@ -159,7 +176,8 @@ class Hands:
             self.leave()
 
     def suspend(self) -> None:
-        """Wait: the program is still being loaded."""
+        """Do it once the program stands."""
+        self.postponed.append(lambda keyed: keyed.suspend())
 
     def steer(self) -> None:
         """Wait: there is no run yet."""

@@ -23,7 +23,7 @@ class Hands(first.Hands):
     def __init__(self, repl: "Repl", before: first.Hands) -> None:
         """Take over from the first hands, with what they hold."""
         super().__init__(before.screen, before.styles, before.mode)
-        self.folds, self.waiting = before.folds, before.waiting
+        self.folds, self.waiting, self.postponed = before.folds, before.waiting, before.postponed
         self._repl = repl
         self._last_typed = 0.0
 
@@ -36,6 +36,15 @@ class Hands(first.Hands):
     def is_writing(self) -> bool:
         """What is typed in it is text."""
         return self._repl.asking.is_writing
+
+    def begin(self) -> None:
+        """Do what was pressed and entered before the program stood."""
+        keys, self.postponed = self.postponed, []
+        for press in keys:
+            press(self)
+        lines, self.waiting = self.waiting, []
+        for line in lines:
+            self._repl.take(line)
 
     # Keys
 
@@ -64,6 +73,7 @@ class Hands(first.Hands):
     def cycle_mode(self) -> None:
         """Take the next permission mode."""
         if not self._repl.is_ready:
+            super().cycle_mode()
             return
         agent = self._repl.agent
         at = CYCLE.index(agent.mode) if agent.mode in CYCLE else -1

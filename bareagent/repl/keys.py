@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 from prompt_toolkit.application import get_app
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition, FilterOrBool, to_filter, vi_insert_mode
+from prompt_toolkit.filters import Condition, FilterOrBool, is_searching, to_filter, vi_insert_mode
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
@@ -158,9 +158,9 @@ def bindings(keyed: Callable[[], Keyed], has_panel: FilterOrBool, is_writing: Fi
     made = KeyBindings()
     panel, writing = to_filter(has_panel), to_filter(is_writing)
     for key in TABLE:
-        where: FilterOrBool = ~panel if not key.in_panel else True
+        where = ~is_searching if key.in_panel else ~panel & ~is_searching
         if key.names == "Esc":
-            where = ~Condition(_is_vi) | ~vi_insert_mode
+            where &= ~Condition(_is_vi) | ~vi_insert_mode
         _bind(made, key, keyed, where)
     for name in PANEL_KEYS:
         # In the text line Backspace edits it.

@@ -195,20 +195,20 @@ class Live:
     def echo(self, text: str) -> list[str]:
         """Show the user's line before it is in the log."""
         self._n_echoed += 1
-        return self._finished() + self._line(text)
+        return self._line(text)
 
     def command(self, text: str) -> list[str]:
         """Show a command that was typed."""
-        return self._finished() + self._line(text.strip())
+        return self._line(text.strip())
 
     def _line(self, text: str) -> list[str]:
         return self._spaced("line", view.line_rows(text, self._width(), self.styles), always=True)
 
     def said(self, text: str, level: str = "info") -> list[str]:
-        """Give a line of the program's own, what streams finished before it."""
+        """Give a line of the program's own; what streams goes on behind it."""
         looks = {"dim": self.styles.faint, "warning": self.styles.warning, "error": self.styles.error}
         rows = view.said_rows(text, looks.get(level, ""), self._width())
-        return self._finished() + self._spaced("said", rows)
+        return self._spaced("said", rows)
 
     def _spaced(self, kind: str, rows: list[str], *, always: bool = False) -> list[str]:
         """Put a blank row between things of different kinds."""

@@ -29,5 +29,5 @@ def page(text: str, title: str = "") -> None:
     body = clean(f"{title}\n\n{text}" if title else text)
     with tempfile.TemporaryDirectory(prefix="bareagent-") as folder:
         path = Path(folder) / "text"
-        path.write_text(body, encoding="utf-8", errors="replace")
+        path.write_text(body.rstrip("\n") + "\n", encoding="utf-8", errors="replace")
         subprocess.run([*words, str(path)], check=False, env={**os.environ, "LESSSECURE": "1"})

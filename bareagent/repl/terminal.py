@@ -16,6 +16,7 @@ from bareagent.sanitize import valid_unicode
 
 ASK_BACKGROUND = "\x1b]11;?\x1b\\"
 MAX_COPY_BYTES = 100_000
+LONG_PASTE_CHARS = 512
 MAX_READ_CHARS = 1 << 20
 PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
 
@@ -25,6 +26,9 @@ _REPLY = re.compile(r"\x1b\]11;rgb:([0-9a-fA-F/]{5,20})(?:\x07|\x1b\\)")
 _REPLY_BEGUN = re.compile(r"\x1b\](?:1(?:1[^\x07\x1b]{0,40}\x1b?)?)?\Z")
 # Shift-Enter, where the terminal tells it apart.
 _SHIFT_ENTER = re.compile(r"\x1b\[13;2u|\x1b\[27;2;13~")
+_ONE_KEY = re.compile(r"\x1b?(?:\[[0-9;]*[A-Za-z~]|O.|.)?", re.DOTALL)
+# An Enter with more behind it, Alt-Enter and what stands inside a bracketed paste left alone.
+_ENTER_INSIDE = re.compile(r"(?<!\x1b)\r(?=[^\r\n])(?=(?:(?!\x1b\[201~).)*(?:\x1b\[200~|\Z))", re.DOTALL)
 _HYPERLINK_PROGRAMS = {"iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "rio"}
 _NOTIFY_9 = {"iTerm.app", "WezTerm", "ghostty"}
 
@@ -149,13 +153,13 @@ class Typed:
     def _as_paste(self, data: str) -> str:
         was_in_paste = self._is_in_paste
         self._note_paste(data)
-        self.is_burst = len(data) > 1 and not data.startswith("\x1b")
+        self.is_burst = _ONE_KEY.fullmatch(data) is None
         if was_in_paste or self._is_in_paste or PASTE_BEGIN in data or "\x1b" in data:
             self._was_lines = False
-            return data
+            return data if was_in_paste else _ENTER_INSIDE.sub("\n", data)
         lines = data.rstrip("\r\n")
-        is_lines = "\r" in lines or "\n" in lines or (self._was_lines and len(lines) > 1 and lines != data)
-        self._was_lines = is_lines and len(data) > 512
+        is_lines = "\r" in lines or "\n" in lines or (self._was_lines and len(data) > 1)
+        self._was_lines = is_lines and len(data) > LONG_PASTE_CHARS
         return f"{PASTE_BEGIN}{data}{PASTE_END}" if is_lines else data
 
     def _note_paste(self, data: str) -> None:

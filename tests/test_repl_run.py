@@ -1,0 +1,322 @@
+"""A conversation in the real program: streaming, queueing, steering, interrupts, questions, commands of one's own."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program import logs
+from tests.screen import Terminal, repl
+from tests.server.fixtures import StartServer
+from tests.server.server import Server
+
+MARKDOWN = """# Title
+
+A paragraph with **bold** and `code`, 你好世界 and 👩‍👩‍👧 and e\u0301 in it,
+long enough that it has to be broken somewhere.
+
+- one
+- two
+  - nested
+
+```python
+def f(x):
+    return x + 1
+```
+
+| name | value |
+|------|-------|
+| a    | 1     |
+
+LAST LINE
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def bash(command: str, **more: Any) -> dict[str, Any]:
+    return {"calls": [{"name": "bash", "input": {"command": command}}], **more}
+
+
+def count(t: Terminal, text: str) -> int:
+    return sum(text in row for row in t.rows)
+
+
+def test_streamed_rows_stand_once_and_lines_queue(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    many = "\n\n".join(f"paragraph {n:03}." for n in range(120))
+    server = start_server(
+        [{"text": MARKDOWN, "fault": {"kind": "stall", "at": {"event": 9}}}, {"text": many, "chunk": 50}, "third"]
+    )
+    with repl(project, home=home, server=server, rows=20) as t:
+        t.enter("go")
+        t.wait("bold")
+        t.enter("second line")
+        t.wait("queued: second line")
+        t.enter("to be changed")
+        t.wait("queued: to be changed")
+        t.enter("/cost")
+        t.wait("$")
+        t.press("up")
+        t.wait(lambda t: t.draft == "to be changed")
+        t.wait(lambda t: "queued: to be changed" not in t.shown_text)
+        t.send(" now")
+        t.press("enter")
+        t.wait("queued: to be changed now")
+        server.release()
+        t.wait("third")
+        t.wait_prompt()
+        for text in (
+            "LAST LINE",
+            "return x + 1",
+            "• two",
+            "name │ value",
+            "> second line",
+            "> to be changed now",
+        ):
+            assert count(t, text) == 1, text
+        numbers = [row for row in t.rows if row.startswith("paragraph ")]
+        assert numbers == [f"paragraph {n:03}." for n in range(120)]
+        assert [r.last_text for r in server.requests] == ["go", "second line", "to be changed now"]
+        t.leave()
+
+
+def test_steering(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server([bash("sleep 1"), "Done.", "Later."])
+    with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
+        t.enter("go")
+        t.wait("running bash")
+        t.type("look at b instead")
+        t.press("c-s")
+        t.wait("steers: look at b instead")
+        t.enter("and then this")
+        t.wait("Later.")
+        t.wait_prompt()
+        assert count(t, "> look at b instead") == 1
+        assert "look at b instead" in server.requests[1].last_text
+        assert server.requests[2].last_text == "and then this"
+        t.leave()
+
+
+def test_interrupts(start_server: StartServer, project: Path, home: Path) -> None:
+    """Before a word came, in the text, in a command, in a question: within a second, the draft kept."""
+    stalled = {"text": "x", "fault": {"kind": "stall", "at": "headers"}}
+    slow = {"text": "said so far, " * 40, "delay_s": 0.1}
+    child = bash("echo begun; sleep 300 & echo $! > pid; wait")
+    server = start_server([stalled, slow, child, bash("touch never"), "All fine."], strict=False)
+    with repl(project, home=home, server=server) as t:
+        for n, (wanted, stop) in enumerate(
+            [
+                ("waiting for the model", "escape"),
+                ("said so far", "c-c"),
+                ("begun", "escape"),
+                ("May bash run", "c-c"),
+            ]
+        ):
+            if n == 2:
+                t.enter("/bypass")
+                t.wait("Mode: bypass")
+            if n == 3:
+                t.enter("/default")
+                t.wait("Mode: default")
+            t.enter(f"line {n}")
+            t.wait(wanted)
+            if n != 3:
+                t.type("kept")
+                t.wait(lambda t: t.draft == "kept")
+            began = time.monotonic()
+            t.press(stop)
+            t.wait(lambda t: not t.is_busy, 5)
+            assert time.monotonic() - began < 2.5
+            t.wait_prompt()
+            if n != 3:
+                assert t.draft == "kept"
+                t.press("c-c")
+                t.wait(lambda t: t.draft == "")
+        t.enter("well?")
+        t.wait("All fine.")
+        t.wait_prompt()
+        t.leave()
+    pid = int((project / "pid").read_text())
+    assert not Path(f"/proc/{pid}").exists()
+    assert not (project / "never").exists()
+    assert server.refused == []
+    kept = json.dumps(server.requests[-1].body["messages"])
+    assert "[interrupted by the user]" in kept
+    assert "begun" in kept
+    assert "not run" in kept
+
+
+def nothing_answers(t: Terminal, project: Path) -> None:
+    """A paste answers nothing, bracketed or not; nor does a key that means nothing."""
+    t.paste("y\n")
+    t.send("y\ry\r")
+    t.press("tab", "left")
+    t.settle(0.05)
+    assert not (project / "one").exists()
+    assert t.is_busy
+
+
+def answers(t: Terminal) -> None:
+    t.press("y")
+    t.wait("touch two")
+    t.press("n")
+    t.wait("touch three")
+    t.press("enter")
+    t.wait("touch four")
+    t.press("c")
+    t.wait("why not>")
+    t.enter("rather use mkdir")
+    t.wait("touch five")
+    t.press("e")
+    t.wait("command> touch five")
+    t.send("-edited")
+    t.wait("five-edited")
+    t.press("enter")
+    t.wait("2. blue")
+    t.press("2")
+    t.wait("May write_file run?")
+    t.wait("+new")
+    t.press("y")
+    t.wait("Done.")
+    t.wait_prompt()
+
+
+def test_questions(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server(
+        [
+            bash("touch one"),
+            bash("touch two"),
+            bash("touch three"),
+            bash("touch four"),
+            bash("touch five"),
+            {"calls": [{"name": "ask_user", "input": {"question": "Which?", "options": ["red", "blue"]}}]},
+            {"calls": [{"name": "write_file", "input": {"file_path": "f.txt", "content": "new\n"}}]},
+            "Done.",
+        ]
+    )
+    with repl(project, home=home, server=server) as t:
+        t.enter("go")
+        t.wait("touch one")
+        t.wait("May bash run?")
+        nothing_answers(t, project)
+        answers(t)
+        t.leave()
+    made = {path.name for path in project.iterdir() if path.name != ".transcripts"}
+    assert made == {"one", "five-edited", "f.txt"}
+    texts = [json.dumps(request.results()) for request in server.requests[1:]]
+    assert "did not allow" in texts[1]
+    assert "did not allow" in texts[2]
+    assert "rather use mkdir" in texts[3]
+    assert "the user changed the command to: touch five-edited" in texts[4]
+    assert "blue" in texts[5]
+
+
+def test_always_makes_the_rule_it_says(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server(
+        [bash("for i in 1; do echo $i; done"), bash("for i in 2; do echo $i; done"), "Done."]
+    )
+    with repl(project, home=home, server=server) as t:
+        t.enter("go")
+        t.wait("a this session: bash(echo")
+        t.press("a")
+        t.wait("Allowed for this session: bash(echo")
+        t.wait("Done.")
+        t.wait_prompt()
+        t.leave()
+    assert count(t, "May bash run?") == 0
+
+
+LONG = "\n".join(f"row {n}" for n in range(42))
+
+
+def cleared(t: Terminal) -> None:
+    t.press("c-c")
+    t.wait(lambda t: t.draft == "")
+
+
+def sent_pastes(t: Terminal, server: Server) -> None:
+    t.send("before ")
+    t.paste(LONG)
+    t.wait("[pasted 42 lines #1]")
+    t.send(" after")
+    t.press("enter")
+    t.wait("echo:")
+    t.wait_prompt()
+    assert server.requests[0].last_text == f"before {LONG} after"
+    assert count(t, "> before [pasted 42 lines #1] after") == 1
+    # Without bracketed paste, and with escape sequences inside: nothing is sent, nothing steers.
+    t.send("a\rb \x1b[200~c\x1b[31m\rd\x1b[201~ e")
+    t.wait("d e")
+    t.settle(0.05)
+    assert len(server.requests) == 1
+    t.press("enter")
+    t.wait("echo: a b c d e")
+    t.wait_prompt()
+    assert server.requests[1].last_text == "a\nb c\nd e"
+
+
+def kept_pastes(t: Terminal) -> None:
+    """Unbracketed and long it is not sent by its own line ends; folds go and open whole."""
+    t.send(LONG.replace("\n", "\r") + "\r")
+    t.wait(lambda t: "[pasted" in t.draft or "row 41" in t.shown_text)
+    t.settle(0.1)
+    cleared(t)
+    t.paste("x" * 1500)
+    t.wait("[pasted 1500 characters #")
+    t.press("backspace")
+    t.wait(lambda t: t.draft == "")
+    t.paste("\n".join(f"line {n}" for n in range(20)))
+    t.wait("[pasted 20 lines")
+    t.press("c-o")
+    t.wait("line 19")
+    cleared(t)
+    for piece in ("\x1b[20", "0~one\rt", "wo\x1b[2", "01~"):
+        t.send(piece)
+        t.pump(0.01)
+    t.wait("two")
+    cleared(t)
+
+
+def test_pastes(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server(default="echo")
+    with repl(project, home=home, server=server) as t:
+        sent_pastes(t, server)
+        kept_pastes(t)
+        t.leave()
+    assert len(server.requests) == 2
+
+
+def test_commands_of_ones_own(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server(default="echo")
+    with repl(project, home=home, server=server) as t:
+        t.enter("!echo shown-$((40+2))")
+        t.wait("shown-42")
+        t.wait_prompt()
+        t.enter("!!echo hidden-$((40+3))")
+        t.wait("hidden-43")
+        t.wait_prompt()
+        t.enter("//slash")
+        t.wait("echo:")
+        t.wait_prompt()
+        t.enter("/nonsense")
+        t.wait("There is no command /nonsense")
+        t.leave()
+    sent = json.dumps(server.requests[0].body["messages"])
+    assert "shown-42" in sent
+    assert "hidden-43" not in sent
+    assert server.requests[0].last_text.endswith("/slash")
+    assert len(logs(project)) == 1
