@@ -304,12 +304,16 @@ class Session:
             raise KeyError(handle)
         return blocks[k - 1]
 
-    def original_message(self, n: int) -> Message:
-        """Return the message of entry `n` as it was appended. Raises: KeyError."""
+    def message_entry(self, n: int) -> MessageEntry:
+        """Return entry `n` with its message as it was appended. Raises: KeyError."""
         entry = self.log.read(n)
         if not isinstance(entry, MessageEntry):
             raise KeyError(n)
-        return entry.message
+        return entry
+
+    def original_message(self, n: int) -> Message:
+        """Return the message of entry `n` as it was appended. Raises: KeyError."""
+        return self.message_entry(n).message
 
     def entries(self) -> Iterator[AnyEntry]:
         """Read the log again, from its first entry on."""

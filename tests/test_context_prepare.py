@@ -318,6 +318,9 @@ class TestOverflow:
         assert [entry.trigger for entry in other.logged(Compaction)] == ["overflow"]
         await other.prepare()
         assert len(other.logged(Compaction)) == 1
+        again = restarted(other)
+        await again.prepare()
+        assert len(again.logged(Compaction)) == 1
 
     async def test_refused_as_too_long_fits_only_when_smaller_and_within(self) -> None:
         play = Play()

@@ -125,7 +125,7 @@ def originals(book: Book, places: Sequence[int]) -> list[Message]:
     view = book.view
     changed = {parse_handle(handle)[0] for handle in (*view.cleared, *view.capped)}
     return [
-        book.original_message(view.ids[index]) if view.ids[index] in changed else view.messages[index]
+        book.message_entry(view.ids[index]).message if view.ids[index] in changed else view.messages[index]
         for index in places
     ]
 

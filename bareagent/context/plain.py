@@ -1,7 +1,7 @@
 """`Compactor`: the same micro and full compaction for a plain list of messages, without a session."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from bareagent.context.plan import Plan, Wishes, plan
 from bareagent.context.reminder import Todos, is_reminder
 from bareagent.context.room import room_of
 from bareagent.context.working import Working, state_of
-from bareagent.entries import AnyEntry, Cleared, Compaction, Kind, MessageEntry, Said, ToolSpec, UsageEntry
+from bareagent.entries import Cleared, Compaction, Kind, MessageEntry, Said, ToolSpec, UsageEntry
 from bareagent.fold import apply, header_text
 from bareagent.messages import COMPRESSED_HEADER, Message, has_results, text_of
 from bareagent.seams import Emit, Heard, Provider
@@ -103,13 +103,10 @@ class PlainBook:
             listener(entry)
         return entry
 
-    def original_message(self, n: int) -> Message:
+    def message_entry(self, n: int) -> MessageEntry:
         """Return a message as it was before its results were cleared."""
-        return self._whole(self.view.index(n))
-
-    def entries(self) -> Iterator[AnyEntry]:
-        """There is no log."""
-        return iter(())
+        index = self.view.index(n)
+        return MessageEntry(n=n, message=self._whole(index), kind=self.view.kinds[index])
 
     def snapshot(self, suffix: str) -> Path | None:
         """Write the list as a snapshot, where there is someone to write it; the rebuilt one is the caller's."""

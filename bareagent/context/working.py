@@ -4,7 +4,7 @@ It lives in `session.working`, is never logged, and is made again from the log w
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,6 @@ from bareagent.context.micro import Cache
 from bareagent.context.reminder import Todos, is_reminder
 from bareagent.context.tokens import Meter, compact_json, fast_tokens
 from bareagent.entries import (
-    AnyEntry,
     Cleared,
     Compaction,
     Epoch,
@@ -71,11 +70,8 @@ class Book(Protocol):
     def record(self, entry: UsageEntry) -> UsageEntry:
         """Append a usage entry."""
 
-    def original_message(self, n: int) -> Message:
-        """Return a message as it was appended."""
-
-    def entries(self) -> Iterator[AnyEntry]:
-        """Read the log."""
+    def message_entry(self, n: int) -> MessageEntry:
+        """Return a message's entry as it was appended."""
 
     def snapshot(self, suffix: str) -> Path | None:
         """Write the view whole."""
@@ -105,20 +101,22 @@ class Working:
         self._recall_log()
 
     def _recall_log(self) -> None:
-        """Take from the log what outlives a restart: how the last reply stopped and when, an undo."""
-        last: MessageEntry | None = None
-        for entry in self.book.entries():
-            match entry:
-                case MessageEntry() if entry.message["role"] == "assistant":
-                    last, self.last_stop = entry, entry.stop_reason or ""
-                    self._note_cache(entry)
-                case Compaction() | Rewound():
-                    self.last_stop, self.waits = "", False
-                case Undone():
-                    self.last_stop, self.waits = "", True
-        if last is not None and last.n in self.book.view.ids:
-            self.n_cached = self.book.view.ids.index(last.n)
-            self.last_call_at = _seconds(last.at)
+        """Take over what outlives a restart: how the last reply stopped and when, an undo, cache fields."""
+        view = self.book.view
+        usages = view.usage.values()
+        self.has_cache_fields = any(usage.cache_read or usage.cache_write for usage in usages)
+        self.n_uncached_replies = 0 if self.has_cache_fields else view.n_turns
+        newest = view.compactions[-1].generation if view.compactions else 0
+        self.waits = view.generation > newest
+        replies = (i for i in range(len(view.ids) - 1, view.tail_start - 1, -1) if view.kinds[i] == "reply")
+        index = next(replies, None)
+        if index is None:
+            return
+        last = self.book.message_entry(view.ids[index])
+        is_newest = not view.compactions or view.compactions[-1].n < last.n
+        self.last_stop = (last.stop_reason or "") if is_newest else ""
+        self.last_call_at = _seconds(last.at)
+        self.n_cached = index
 
     def hear(self, heard: Heard) -> None:
         """Follow the log."""
