@@ -4,14 +4,14 @@ The text is written and read back here, so that facts carry on from one compacti
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from bareagent.context.readable import head_and_tail
 from bareagent.context.reminder import item_line, open_items
-from bareagent.context.tokens import fast_tokens
+from bareagent.context.tokens import fast_tokens, text_quarters
 from bareagent.entries import Kind, TodoItem
 from bareagent.messages import Block, Message, calls, has_results, results, text_of
 
@@ -30,12 +30,12 @@ _TODO = "Open todo items"
 _COMMAND = "The last command that failed and has not succeeded since"
 _MORE = re.compile(r"^\((\d+) more\)$")
 _STRONG = re.compile(
-    r"\b(?:do not|don['’]?t|never|must|mustn['’]?t|only|cannot|can['’]?t|shall not|may not|not allowed"
-    r"|forbidden|prohibited)\b|不要|不能|不得|不可|不许|不准|别|勿|必须|务必|禁止|只能|只用|严禁|切勿",
+    r"\b(?:do not|don['’]?t|never|must|mustn['’]?t|only|shall not|may not|not allowed|forbidden|prohibited)\b"
+    r"|不要|不能|不得|不可|不许|不准|别|勿|必须|务必|禁止|只能|只用|严禁|切勿",
     re.IGNORECASE,
 )
 _DEMAND = re.compile(
-    _STRONG.pattern + r"|\b(?:always|should(?:n['’]?t| not)?|avoid|without|no longer|under no|refrain"
+    _STRONG.pattern + r"|\b(?:cannot|can['’]?t|always|should(?:n['’]?t| not)?|avoid|without|no longer|under no|refrain"
     r"|make sure|ensure|instead of|required)\b|不应|应当|只需|一定|千万|永远|绝不",
     re.IGNORECASE,
 )
@@ -218,9 +218,9 @@ def _newest_lines(lines: Sequence[str], caps: Caps, newest: str | None) -> list[
 
 def _newest_demands(items: Sequence[str], tokens: float) -> list[str]:
     """Return the newest demands that fit, those in plain words of prohibition or duty first."""
-    strong = _newest([item for item in items if _STRONG.search(item)], tokens)
-    left = tokens - sum(_cost(item) for item in strong)
-    kept = {*strong, *_newest([item for item in items if not _STRONG.search(item)], left)}
+    strong = _newest([item for item in items if _STRONG.search(item)], tokens, _classic_cost)
+    left = tokens - sum(map(_classic_cost, strong))
+    kept = {*strong, *_newest([item for item in items if not _STRONG.search(item)], left, _classic_cost)}
     return [item for item in items if item in kept]
 
 
@@ -228,16 +228,20 @@ def _cost(item: str) -> float:
     return fast_tokens(item) + 2
 
 
-def _newest(items: Sequence[str], tokens: float) -> list[str]:
+def _classic_cost(item: str) -> float:
+    return text_quarters(item) / 4
+
+
+def _newest(items: Sequence[str], tokens: float, cost: Callable[[str], float] = _cost) -> list[str]:
     """Return the newest items that fit; one that is too long for what is left is passed over."""
-    return _oldest(items[::-1], tokens)[::-1]
+    return _oldest(items[::-1], tokens, cost)[::-1]
 
 
-def _oldest(items: Sequence[str], tokens: float) -> list[str]:
+def _oldest(items: Sequence[str], tokens: float, cost: Callable[[str], float] = _cost) -> list[str]:
     kept = []
     for item in items:
-        if _cost(item) <= tokens:
-            tokens -= _cost(item)
+        if cost(item) <= tokens:
+            tokens -= cost(item)
             kept.append(item)
     return kept
 
