@@ -22,6 +22,7 @@ from bareagent.session import Session
 from bareagent.store.transcripts import TranscriptManager
 from tests.play import check_sendable
 from tests.program import PROGRAM, environment, logs, run
+from tests.screen import WAIT_S, repl
 from tests.server.fixtures import StartServer
 from tests.server.jsonish import Json
 from tests.server.record import Record
@@ -67,12 +68,16 @@ class Played:
         self.finished: list[int] = []
         self.known: list[Json] = []
 
-    def start(self) -> "subprocess.Popen[bytes]":
-        """Say the next line to the newest session, or to a new one."""
+    def next(self) -> tuple[str, list[str]]:
+        """The next line to say, and the arguments that take up the newest session if there is one."""
         self.n += 1
-        go_on = ["--continue"] if logs(self.project) else []
+        return f"run {self.n}", ["--mode", "bypass", *(["--continue"] if logs(self.project) else [])]
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        """Say the next line in print mode."""
+        line, arguments = self.next()
         return subprocess.Popen(
-            [*PROGRAM, "-p", f"run {self.n}", "--mode", "bypass", *go_on],
+            [*PROGRAM, "-p", line, *arguments],
             cwd=self.project,
             env=environment(self.home, self.server),
             stdin=subprocess.DEVNULL,
@@ -80,17 +85,32 @@ class Played:
             stderr=subprocess.PIPE,
         )
 
-    def kill_somewhere(self, chance: random.Random) -> None:
-        """Run the program and kill it while a reply streams, while a command runs, or in between."""
-        n_before = len(self.server.requests)
+    def kill_in_print_mode(self, chance: random.Random) -> None:
+        """Kill the program while a reply streams, while a command runs, or in between."""
+        wanted = self._wanted(chance)
         program = self.start()
-        wanted = n_before + chance.randint(1, N_CALLS)
         while program.poll() is None and len(self.server.requests) < wanted:
             time.sleep(0.005)
         time.sleep(chance.uniform(0, 0.06))
         program.kill()
         _, err = program.communicate()
         assert program.returncode in {-signal.SIGKILL, 0}, err.decode()
+
+    def kill_in_a_terminal(self, chance: random.Random) -> None:
+        """The same in the REPL."""
+        wanted = self._wanted(chance)
+        line, arguments = self.next()
+        with repl(self.project, home=self.home, server=self.server, arguments=arguments) as terminal:
+            terminal.enter(line)
+            deadline = time.monotonic() + WAIT_S
+            while len(self.server.requests) < wanted:
+                assert terminal.pump(0.005), terminal.shown_text
+                assert time.monotonic() < deadline, terminal.shown_text
+            terminal.pump(chance.uniform(0, 0.06))
+            terminal.kill()
+
+    def _wanted(self, chance: random.Random) -> int:
+        return len(self.server.requests) + chance.randint(1, N_CALLS)
 
     def check(self) -> None:
         """Nothing that was on the disk before is lost or changed; no call ran twice."""
@@ -116,17 +136,17 @@ def _played(start_server: StartServer, folder: Path) -> Played:
     return Played(start_server([], default=Counting()), folder)
 
 
-@pytest.mark.parametrize(
-    "n_kills", [15, pytest.param(500, marks=[pytest.mark.soak, pytest.mark.timeout(3000)])]
-)
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("n_kills", [15, pytest.param(500, marks=pytest.mark.soak)])
 def test_a_run_killed_at_any_moment_is_taken_up(
     start_server: StartServer, tmp_path: Path, n_kills: int
 ) -> None:
     """Every start resumes what the kill before it left behind."""
     played = _played(start_server, tmp_path)
     chance = random.Random(n_kills)
-    for _ in range(n_kills):
-        played.kill_somewhere(chance)
+    for number in range(n_kills):
+        kill = played.kill_in_a_terminal if number % 2 else played.kill_in_print_mode
+        kill(chance)
         played.check()
     last = played.start()
     out, err = last.communicate(timeout=60)
@@ -166,9 +186,12 @@ def _cuts(data: bytes, n: int) -> list[int]:
     return sorted(chance.sample(borders, n // 4) + anywhere)
 
 
-def test_a_log_cut_at_any_byte_goes_on(start_server: StartServer, tmp_path: Path, ten_turns: bytes) -> None:
+@pytest.mark.parametrize("n_cuts", [6, pytest.param(20, marks=pytest.mark.soak)])
+def test_a_log_cut_at_any_byte_goes_on(
+    start_server: StartServer, tmp_path: Path, ten_turns: bytes, n_cuts: int
+) -> None:
     server = start_server([], default={"text": "I go on."})
-    for cut in _cuts(ten_turns, 20):
+    for cut in _cuts(ten_turns, n_cuts):
         folder = tmp_path / str(cut) / ".transcripts" / "20260101-000000-aaaa"
         folder.mkdir(parents=True)
         log = folder / "log.jsonl"
@@ -184,7 +207,7 @@ def test_a_log_cut_at_any_byte_goes_on(start_server: StartServer, tmp_path: Path
         asked = server.requests[-1]
         assert asked.last_text.endswith("go on")
         calls = [block for block in _blocks(asked) if block["type"] == "tool_use"]
-        assert all(block["id"].encode() in whole for block in calls)
+        assert all(block["id"].encode() in ten_turns[:cut] for block in calls)
     server.check()
 
 
@@ -224,9 +247,7 @@ def test_a_session_has_one_writer(start_server: StartServer, tmp_path: Path) -> 
     (project / "linked.jsonl").hardlink_to(log)
     before = log.read_bytes()
     ways = [
-        (["--continue"], project),
         (["--continue"], tmp_path / "link"),
-        (["--resume", log.parent.name], project),
         (["--resume", log.parent.name[:-4]], project),
         (["--resume", str(log.parent)], tmp_path),
         (["--continue", "--transcripts", str(log.parents[1])], tmp_path),

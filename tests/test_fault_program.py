@@ -82,10 +82,9 @@ def test_ten_faults_that_pass_cost_an_attempt_each_and_nothing_else(
     ("fault", "code", "said"),
     [
         ({"kind": "status", "status": 401}, 77, "key"),
-        ({"kind": "status", "preset": "credit", "status": 400}, 1, "credit"),
         ({"kind": "cut", "at": "tool_input", "times": 2}, 75, "2"),
     ],
-    ids=["the key is refused", "no credit", "cut at each attempt"],
+    ids=["the key is refused", "cut at each attempt"],
 )
 def test_a_run_ended_by_a_fault_is_told_in_a_line_and_goes_on_later(
     start_server: StartServer, tmp_path: Path, fault: Json, code: int, said: str
@@ -119,6 +118,8 @@ def test_a_request_that_is_too_long_is_compacted_and_sent_once_more(
         [
             big,
             {"text": "Never seen.", "fault": too_long},
+            # The summary's request obeys the same policy as any other.
+            {"summary": True, "text": "Lost.", "fault": {"kind": "cut", "at": "text"}},
             {"summary": True, "text": "The user counts; one call ran."},
             {"text": "It fits now."},
         ]
@@ -135,26 +136,7 @@ def test_a_request_that_is_too_long_is_compacted_and_sent_once_more(
     assert (tmp_path / "counter").read_text() == "1\n"
     refused, after = server.requests[1], server.requests[-1]
     assert len(after.raw) < len(refused.raw)
+    assert "The user counts" in json.dumps(after.body["messages"])
+    assert "Lost." not in json.dumps(after.body["messages"])
     (compaction,) = [entry for entry in entries_of(tmp_path) if isinstance(entry, Compaction)]
     assert compaction.trigger == "overflow"
-
-
-def test_a_fault_in_the_summary_alone_is_retried_too(start_server: StartServer, tmp_path: Path) -> None:
-    """Its request obeys the same policy as any other."""
-    too_long = {"kind": "status", "preset": "too_long", "status": 400}
-    big = {"calls": [{"name": "bash", "input": {"command": "seq 1 6000"}}]}
-    server = start_server(
-        [
-            big,
-            {"text": "Never seen.", "fault": too_long},
-            {"summary": True, "text": "Lost.", "fault": {"kind": "cut", "at": "text"}},
-            {"summary": True, "text": "The user counts; one call ran."},
-            {"text": "It fits now."},
-        ]
-    )
-    done = run(
-        ["-p", "count", "--mode", "bypass"], tmp_path, home=tmp_path / "home", server=server, env=QUICK
-    )
-    assert (done.returncode, done.stdout) == (0, "It fits now.\n"), done.stderr
-    server.check_done()
-    assert "The user counts" in json.dumps(server.requests[-1].body["messages"])
