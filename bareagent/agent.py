@@ -19,7 +19,7 @@ from bareagent.sanitize import clean
 from bareagent.seams import Ask, Emit, ModelInfo, Provider
 from bareagent.session import Session
 from bareagent.store.log import Log
-from bareagent.store.places import LOG_NAME
+from bareagent.store.places import LOG_NAME, branch
 from bareagent.store.transcripts import Found, TranscriptManager
 from bareagent.turn import CONTINUE, Stop
 
@@ -173,6 +173,7 @@ class Agent:
                 cost_usd=view.cost_usd,
                 generation=view.generation,
                 model=view.model or self.provider.model.name,
+                branch=branch(self.box.root),
             )
         )
         self.session.sync()

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from bareagent.repl.door import Door
 
 LOCAL = "local"
+PICK = "?"
+"""What `--resume` says for choosing from a list."""
 
 
 class Setting(msgspec.Struct, kw_only=True):
@@ -194,13 +196,15 @@ def open_session(options: Options, setting: Setting, manager: TranscriptManager)
     """Return the session meant: resumed, continued, new, or in memory. Raises: SessionError."""
     if options.is_unsaved:
         return Session.in_memory(setting.cwd)
-    if options.resume:
+    if options.resume == PICK and options.text is not None:
+        raise UsageError("--resume ? asks which session, which print mode cannot.", "give an id")
+    if options.resume and options.resume != PICK:
         return Session.open(manager, options.resume)
     if options.go_on:
-        ids = manager.ids()
-        if not ids:
+        newest = manager.newest()
+        if newest is None:
             raise SessionNotFound("No saved sessions.", "start without --continue")
-        return Session.open(manager, ids[0])
+        return Session.open(manager, newest.id)
     try:
         return Session.new(manager, setting.cwd)
     except SessionError as error:
@@ -300,6 +304,8 @@ async def furnish(door: "Door", options: Options) -> None:
     program = await build(options, setting, os.environ, repl.emit, repl.ask)
     door.history.keep(program.agent.session.mask)
     repl.begin(program.agent, [*setting.notes, *program.agent.session.notes])
+    if options.resume == PICK:
+        repl.take("/resume")
 
 
 async def _after_asking(

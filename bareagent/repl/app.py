@@ -20,10 +20,12 @@ from bareagent.repl.completion import Completions
 from bareagent.repl.face import Face, Level, Picked, Row
 from bareagent.repl.first import Hands
 from bareagent.repl.live import FRAME_S, Live
+from bareagent.repl.recap import recap_rows
 from bareagent.repl.styles import Styles, themed
 from bareagent.repl.talk import Talk
 from bareagent.sanitize import one_line
 from bareagent.seams import Answer, Question
+from bareagent.store.places import branch
 from bareagent.tools.process import kill_all
 
 RING_AFTER_S = 20.0
@@ -102,7 +104,8 @@ class Repl(Talk):
 
     async def _settle_in(self) -> None:
         self._measure()
-        self._standing.branch = await asyncio.to_thread(toolbar.branch, self._root)
+        self.show(recap_rows(self.agent, self.width, self.styles))
+        self._standing.branch = await asyncio.to_thread(branch, self._root)
         hint = await asyncio.to_thread(start.resume_line, self.agent)
         if hint:
             self.say(hint, "dim")

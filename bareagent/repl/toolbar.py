@@ -1,7 +1,6 @@
 """The bottom line: where the conversation stands. Narrow terminals drop fields by priority."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -12,7 +11,6 @@ from bareagent.repl.view import tokens
 from bareagent.sanitize import one_line
 
 BAR_CELLS = 10
-MAX_HEAD_BYTES = 4_096
 SEPARATOR = " · "
 
 
@@ -75,18 +73,3 @@ def text(standing: Standing, width: int, styles: Styles) -> str:
 
 def _width(kept: Sequence[tuple[int, str]]) -> int:
     return sum(cells(field) for _, field in kept) + len(SEPARATOR) * (len(kept) - 1)
-
-
-def branch(root: Path) -> str:
-    """Return the branch a project stands on, read from `.git/HEAD`; empty where there is none."""
-    try:
-        folder = root / ".git"
-        if folder.is_file():
-            folder = (
-                root / folder.read_text(errors="replace")[:MAX_HEAD_BYTES].partition("gitdir:")[2].strip()
-            )
-        with (folder / "HEAD").open(errors="replace") as file:
-            head = file.read(MAX_HEAD_BYTES).strip()
-    except (OSError, ValueError):
-        return ""
-    return head.removeprefix("ref: refs/heads/") if head.startswith("ref:") else head[:8]

@@ -15,6 +15,7 @@ ID = re.compile(r"\d{8}-\d{6}-[a-z2-7]{4}")
 LOG_NAME = "log.jsonl"
 LOCK_NAME = "lock"
 PROJECTS_NAME = "projects.jsonl"
+MAX_HEAD_BYTES = 4096
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 
@@ -25,6 +26,21 @@ def project_root(cwd: Path) -> Path:
         if (folder / ".git").exists():
             return folder
     return real
+
+
+def branch(root: Path) -> str:
+    """Return the branch a project stands on, read from `.git/HEAD`; empty where there is none."""
+    try:
+        folder = root / ".git"
+        if folder.is_file():
+            folder = (
+                root / folder.read_text(errors="replace")[:MAX_HEAD_BYTES].partition("gitdir:")[2].strip()
+            )
+        with (folder / "HEAD").open(errors="replace") as file:
+            head = file.read(MAX_HEAD_BYTES).strip()
+    except (OSError, ValueError):
+        return ""
+    return head.removeprefix("ref: refs/heads/") if head.startswith("ref:") else head[:8]
 
 
 def project_key(root: Path) -> str:
