@@ -116,7 +116,8 @@ class Working:
         is_newest = not view.compactions or view.compactions[-1].n < last.n
         self.last_stop = (last.stop_reason or "") if is_newest else ""
         self.last_call_at = _seconds(last.at)
-        self.n_cached = index
+        # What was compacted since was never sent as it stands now: the cache holds none of it.
+        self.n_cached = index if is_newest else 0
 
     def hear(self, heard: Heard) -> None:
         """Follow the log."""
