@@ -266,7 +266,7 @@ async def test_compact_takes_preview_undo_and_facts_only_as_the_whole_argument(m
     await talk(face, "one", "two", "three")
     before = [*face.agent.session.messages]
     preview = await face.type("/compact preview")
-    assert "goes into the summary" in preview
+    assert "Into the summary" in preview
     assert "nothing was changed" in preview
     assert face.agent.session.messages == before
     n_requests = len(provider.requests)

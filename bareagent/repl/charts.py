@@ -61,7 +61,7 @@ def cost_lines(cost: Cost, width: int, styles: Styles) -> list[str]:
                 f"of it for {_purpose(total.name)}: {_calls(total.n_calls)}, {dollars(total.cost_usd)}", width
             )
         )
-    return lines + [cut(line, width) for line in _savings(cost)]
+    return [*lines, *(row for line in _savings(cost) for row in _folded(line, width))]
 
 
 def _row(total: Total) -> list[str]:
@@ -92,10 +92,14 @@ def _savings(cost: Cost) -> list[str]:
     ]
 
 
+def _folded(text: str, width: int) -> list[str]:
+    return wrapped(clean(text), max(width, 4))
+
+
 def epoch_lines(cost: Cost, width: int, styles: Styles) -> list[str]:
     """Return every deliberate break of the cached prefix: entry, time, reason, tokens sent anew, price."""
     if not cost.epochs:
-        return ["The cache was never broken on purpose in this session."]
+        return _folded("The cache was never broken on purpose in this session.", width)
     rows = [["reason", "entry", "at", "sent anew", "price"]]
     for epoch in cost.epochs:
         at = one_line(epoch.at, 24)[:16].replace("T", " ")
@@ -114,8 +118,8 @@ def preview_lines(preview: Preview, width: int, styles: Styles) -> list[str]:
     price = f" · about {dollars(preview.cost_usd)}" if preview.cost_usd else ""
     sizes = f"{preview.tokens_before:,} → about {preview.tokens_after:,} tokens{price} · nothing was changed"
     lines = [cut(sizes, width)]
-    for name, items in (("goes into the summary", preview.goes), ("stays word for word", preview.stays)):
-        lines.append(paint(cut(f"{len(items)} messages: {name}", width), styles.subheading))
+    for name, items in (("Into the summary", preview.goes), ("Stays word for word", preview.stays)):
+        lines.append(paint(cut(f"{name} ({len(items)}):", width), styles.subheading))
         lines += [cut(f"  {item}", width) for item in _ends(items)]
     return lines
 
@@ -153,10 +157,6 @@ def context_lines(picture: Picture, saved_usd: float, width: int, styles: Styles
         width,
     )
     return [cut(lines[0], width), *lines[1:]]
-
-
-def _folded(text: str, width: int) -> list[str]:
-    return wrapped(clean(text), max(width, 4))
 
 
 def trigger_at(picture: Picture) -> int:
