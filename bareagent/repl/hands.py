@@ -175,7 +175,8 @@ class Hands(first.Hands):
         """Return what moves above the input: the tail, running calls, what waits, the status line."""
         repl = self._repl
         below = self._queued(width, min(MAX_QUEUED_ROWS, max(max_rows - 2, 0)))
-        if repl.is_working and max_rows > 0:
+        is_choosing = repl.asking.is_open and not (repl.is_ready and repl.agent.is_running)
+        if repl.is_working and not is_choosing and max_rows > 0:
             below = [repl.live.status(width), *below]
         room = max_rows - len(below)
         above = repl.live.rows(width, room)

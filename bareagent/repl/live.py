@@ -343,7 +343,8 @@ class Live:
     def status(self, width: int, hint: str = "Esc to interrupt") -> str:
         """Give the status line: spinner, what is done, time, tokens, how to stop; fields drop by need."""
         n_out = self._n_out + self._n_chars // TOKEN_CHARS
-        flow = f"↑ {tokens(self._n_in)} ↓ {tokens(n_out)} tokens" if self._n_in or n_out else ""
+        flow = f"↑ {tokens(self._n_in)} " if self._n_in else ""
+        flow = f"{flow}↓ {tokens(n_out)} tokens" if self._n_in or n_out else ""
         what = f"{self._spin()} {self._doing or 'working'}"
         fields = [seconds(int(self.elapsed_s) if self.elapsed_s < 10 else self.elapsed_s), flow, hint]
         for parts in ([what, *fields], [what, fields[0], hint], [what, hint], [what, fields[0]], [what]):

@@ -96,17 +96,19 @@ class Picker:
         if not found:
             return [paint("  nothing found", styles.faint)]
         first = min(max(self.index - room // 2, 0), max(len(found) - room, 0))
+        shown = found[first : first + room]
+        column = max(cells(one_line(row.text, width)) for row in shown)
         return [
-            self._row(row, at == self.index, width, styles)
-            for at, row in enumerate(found[first : first + room], first)
+            self._row(row, at == self.index, width, column, styles) for at, row in enumerate(shown, first)
         ]
 
-    def _row(self, row: Row, is_current: bool, width: int, styles: Styles) -> str:
+    @staticmethod
+    def _row(row: Row, is_current: bool, width: int, column: int, styles: Styles) -> str:
         mark = "> " if is_current else "  "
         detail = one_line(row.detail, width // 2) if width >= 40 else ""
-        room = width - 2 - (cells(detail) + 2 if detail else 0)
-        text = one_line(row.text, room)
-        gap = " " * (room - cells(text) + 2) if detail else ""
+        column = min(column, width - 2 - (cells(detail) + 2 if detail else 0))
+        text = one_line(row.text, column)
+        gap = " " * (column - cells(text) + 2) if detail else ""
         look = styles.accent if is_current else ""
         return paint(mark + text, look) + gap + paint(detail, styles.faint)
 

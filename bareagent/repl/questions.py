@@ -3,6 +3,7 @@
 import json
 from typing import Literal
 
+from bareagent.cells import cells
 from bareagent.messages import Block
 from bareagent.repl import view
 from bareagent.repl.markdown import render
@@ -12,7 +13,8 @@ from bareagent.sanitize import clean, one_line
 from bareagent.seams import Answer, Question
 
 Writing = Literal["", "comment", "edit", "free"]
-LEAST_DETAIL_ROWS = 2
+SMALL_ROWS = 6
+"""With fewer rows the keys alone are named."""
 
 
 class Panel:
@@ -87,14 +89,15 @@ class Panel:
     def rows(self, width: int, max_rows: int, styles: Styles) -> list[str]:
         """Return the panel in at most `max_rows` rows; what does not fit is said and Ctrl-O shows it."""
         head = self._head(width, styles)
-        foot = self._foot(width, styles)
+        foot = self._foot(width, styles, is_short=max_rows < SMALL_ROWS)
+        head = head[: max(max_rows - len(foot), 0)]
         room = max(max_rows - len(head) - len(foot), 0)
         body = self.body(width, styles)
         if len(body) > room:
             kept = max(room - 1, 0)
             missing = f"… {len(body) - kept} more rows (Ctrl-O shows all)"
             body = [*body[:kept], paint(view.cut(missing, width), styles.warning)][:room]
-        return [*head, *body, *foot][-max(max_rows, 1) :]
+        return [*head, *body, *foot]
 
     def _head(self, width: int, styles: Styles) -> list[str]:
         question = self.question
@@ -121,10 +124,18 @@ class Panel:
         options = [f"  {n}. {one_line(text, 500)}" for n, text in enumerate(question.options, 1)]
         return rows + [row for text in options for row in view.wrapped(text, width)]
 
-    def _foot(self, width: int, styles: Styles) -> list[str]:
+    def _foot(self, width: int, styles: Styles, *, is_short: bool = False) -> list[str]:
         if self.writing:
             return []
-        rows = view.wrapped("   ".join(self._choices()), width)
+        if is_short:
+            keys = "/".join(choice.split()[0] for choice in self._choices())
+            return [paint(view.cut(f"{keys}?", width), styles.accent)]
+        rows: list[str] = []
+        for choice in self._choices():
+            if rows and cells(rows[-1]) + 3 + cells(choice) <= width:
+                rows[-1] += f"   {choice}"
+            else:
+                rows += view.wrapped(choice, width)
         return [paint(row, styles.accent) for row in rows]
 
     def _choices(self) -> list[str]:

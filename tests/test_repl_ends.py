@@ -1,0 +1,206 @@
+"""Ways out of the real program, and terminals that are none: the terminal restored, children ended, all saved."""
+
+import os
+import shutil
+import signal
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.program import PROGRAM, environment, logs, run
+from tests.screen import Terminal, repl
+from tests.server.fixtures import StartServer
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+SLEEP = {"calls": [{"name": "bash", "input": {"command": "echo $$ > pid; sleep 300"}}]}
+
+
+def modes(t: Terminal) -> list[object]:
+    return termios.tcgetattr(t.child.child_fd)[:4]
+
+
+def is_restored(t: Terminal) -> bool:
+    """Whether paste mode is off and the cursor seen, by the last word said about each."""
+    raw = bytes(t.raw)
+    return raw.rfind(b"\x1b[?2004l") > raw.rfind(b"\x1b[?2004h") and raw.rfind(b"\x1b[?25h") > raw.rfind(
+        b"\x1b[?25l"
+    )
+
+
+def running(project: Path) -> int:
+    deadline = time.monotonic() + 20
+    while not ((project / "pid").exists() and (project / "pid").read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return int((project / "pid").read_text())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_told_to_go_in_a_command(
+    start_server: StartServer, project: Path, home: Path, number: signal.Signals, code: int
+) -> None:
+    server = start_server([SLEEP])
+    with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
+        before = modes(t)
+        t.enter("go")
+        child = running(project)
+        assert modes(t) == before
+        t.child.kill(number)
+        assert t.ended(10) == code
+    assert is_restored(t)
+    assert "Exiting BareAgent." in t.text
+    assert not Path(f"/proc/{child}").exists()
+    (log,) = logs(project)
+    assert "interrupted by the user" in log.read_text()
+
+
+def test_modes_are_given_back(start_server: StartServer, project: Path, home: Path) -> None:
+    """In a shell: the program leaves by /exit, by a refused start, after a suspend; the shell's line works."""
+    server = start_server(default="echo")
+    bash = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
+    shell = Terminal(bash, project, environment(home, server, PS1="$ "))
+    try:
+        shell.wait("$")
+        shell.send(" ".join([*PROGRAM, "\r"]))
+        shell.wait("BareAgent REPL", 60)
+        shell.wait_prompt()
+        shell.enter("before")
+        shell.wait("echo: before")
+        shell.wait_prompt()
+        shell.press("c-z")
+        shell.wait("Stopped")
+        shell.send("echo a-$((1+1))\r")
+        shell.wait("a-2")
+        shell.send("fg\r")
+        shell.wait(lambda t: t.has_prompt and "Stopped" not in t.shown[-1])
+        shell.enter("after")
+        shell.wait("echo: after")
+        shell.wait_prompt()
+        shell.enter("/exit")
+        shell.wait("Go on with: bareagent --resume")
+        shell.send("echo b-$((1+2)); stty -a | grep -o ' echo '\r")
+        shell.wait("b-3")
+        shell.wait(lambda t: "\n echo\n" in t.text + "\n")
+        shell.send(" ".join([*PROGRAM, "--resume", "nothing-of-the-kind", "\r"]))
+        shell.wait("bareagent: ")
+        shell.send("echo code-$?\r")
+        shell.wait("code-66")
+        assert is_restored(shell)
+    finally:
+        shell.kill()
+
+
+def test_odd_ends(start_server: StartServer, project: Path, home: Path) -> None:
+    """A command killed from outside, a deleted folder: told, and the prompt comes back."""
+    server = start_server(
+        [SLEEP, "It died.", {"calls": [{"name": "bash", "input": {"command": "true"}}]}, "Gone."]
+    )
+    with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
+        t.enter("go")
+        os.kill(running(project), signal.SIGKILL)
+        t.wait("It died.")
+        t.wait_prompt()
+        assert "SIGKILL" in server.requests[1].last_text
+        shutil.rmtree(project)
+        t.enter("once more")
+        t.wait("Gone.")
+        t.wait_prompt()
+        t.enter("/new")
+        t.settle(0.2)
+        assert t.leave() == 0
+    assert "Traceback" not in t.text
+
+
+def test_a_hang_up_ends_it(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server([SLEEP])
+    with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
+        t.enter("go")
+        child = running(project)
+        pid = t.child.pid
+        os.close(t.child.child_fd)
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{child}").exists() or not _is_zombie(pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_piped(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server(default="echo")
+    done = run([], project, home=home, server=server, stdin="hello\n/status\n/exit\n")
+    assert done.returncode == 0
+    for text in ("BareAgent REPL (", "> hello", "echo: hello", "model", "Exiting BareAgent.", "--resume "):
+        assert text in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    (log,) = logs(project)
+    again = run(["--continue"], project, home=home, server=server, stdin="")
+    assert again.returncode == 0
+    assert "> hello" in again.stdout
+    assert log.exists()
+
+
+def test_nothing_is_asked_of_a_pipe(start_server: StartServer, project: Path, home: Path) -> None:
+    call = {"calls": [{"name": "bash", "input": {"command": "touch x"}}]}
+    server = start_server([call, "Refused, then."])
+    done = run([], project, home=home, server=server, stdin="go\n")
+    assert "Refused, then." in done.stdout
+    assert "nobody can be asked" in server.requests[1].last_text
+    assert not (project / "x").exists()
+
+
+@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"BAREAGENT_UI_PLAIN": "true"}])
+def test_plain_terminals(start_server: StartServer, project: Path, home: Path, env: dict[str, str]) -> None:
+    call = {"calls": [{"name": "bash", "input": {"command": "echo $((40+2)) > made"}}]}
+    server = start_server([call, "Done.", "Second."])
+    with repl(project, home=home, server=server, env=env) as t:
+        t.send("go\r")
+        t.wait("May bash run?")
+        t.send("y\r")
+        t.wait("Done.")
+        t.wait(lambda t: t.rows[-1].endswith("bareagent>"))
+        t.send("again\r")
+        t.wait("Second.")
+        t.wait(lambda t: t.rows[-1].endswith("bareagent>"))
+        t.press("c-c")
+        t.wait("Ctrl-C again")
+        t.press("c-d")
+        assert t.ended() == 0
+        assert b"\x1b" not in bytes(t.raw)
+    assert (project / "made").read_text() == "42\n"
+
+
+def test_a_closed_pipe_is_no_fault(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server(default="echo")
+    shell = f"echo hello | {' '.join(PROGRAM)} | head -1; exit ${{PIPESTATUS[1]}}"
+    done = subprocess.run(
+        ["bash", "-c", shell],
+        cwd=project,
+        env=environment(home, server),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.startswith("BareAgent REPL (")
+    assert "Traceback" not in done.stderr
