@@ -314,7 +314,9 @@ async def _after_asking(
     """Ask once whether a project's own files may steer; what was said holds from here on."""
     names = ", ".join(str(path.relative_to(setting.root)) for path in setting.steering[:5])
     more = f" and {len(setting.steering) - 5} more" if len(setting.steering) > 5 else ""
-    is_trusted = await confirm(f"This folder has files that would steer the program: {names}{more}. Use them?")
+    is_trusted = await confirm(
+        f"This folder has files that would steer the program: {names}{more}. Use them?"
+    )
     remember_trust(setting, is_trusted=is_trusted)
     return settings(options)
 

@@ -67,7 +67,7 @@ class Sent(Record):
     head: str = ""
 
 
-class ToolSpec(Record, frozen=True):
+class ToolSpec(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """A tool as the model sees it."""
 
     name: str
@@ -75,7 +75,7 @@ class ToolSpec(Record, frozen=True):
     input_schema: dict[str, Any]
 
 
-class TodoItem(Record, frozen=True):
+class TodoItem(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """One item of the todo list."""
 
     id: str

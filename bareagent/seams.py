@@ -36,13 +36,17 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
         """Return what a call costs, in dollars."""
         short_writes = usage.cache_write - usage.cache_write_1h
         is_above = 0 < self.above_tokens < usage.prompt
-        return (self.above_factor if is_above else 1.0) * (
-            usage.uncached * self.input
-            + usage.cache_read * self.cache_read
-            + short_writes * self.cache_write
-            + usage.cache_write_1h * self.cache_write_1h
-            + usage.output * self.output
-        ) / 1e6
+        return (
+            (self.above_factor if is_above else 1.0)
+            * (
+                usage.uncached * self.input
+                + usage.cache_read * self.cache_read
+                + short_writes * self.cache_write
+                + usage.cache_write_1h * self.cache_write_1h
+                + usage.output * self.output
+            )
+            / 1e6
+        )
 
 
 class CacheLife(msgspec.Struct, frozen=True, kw_only=True):

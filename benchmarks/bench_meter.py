@@ -63,7 +63,9 @@ def block_text(block: dict[str, Any]) -> str:
 def counted(sessions: Iterable[Recorded], skeletons: Path | None) -> list[tuple[str, float]]:
     """Return texts of blocks with a tokenizer's count of each."""
     if skeletons is None:
-        texts = [block_text(block) for one in sessions for m in one.messages for block in m.message["content"]]
+        texts = [
+            block_text(block) for one in sessions for m in one.messages for block in m.message["content"]
+        ]
         return [(text, max(true_tokens(text), 1.0)) for text in texts if text]
     with skeletons.open(encoding="utf-8") as file:
         known = {data["id"]: data["m"] for data in map(json.loads, file)}
@@ -106,7 +108,9 @@ def speed(texts: list[str]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trajectories", type=Path, help="sessions with texts and usage; default: made-up ones")
+    parser.add_argument(
+        "--trajectories", type=Path, help="sessions with texts and usage; default: made-up ones"
+    )
     parser.add_argument("--skeletons", type=Path, help="a tokenizer's counts; default: beside the sessions")
     given = parser.parse_args()
     sessions = list(read(given.trajectories)) if given.trajectories else list(generate(60))

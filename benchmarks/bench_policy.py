@@ -232,7 +232,9 @@ SETTINGS = {"180k": (180_000, False), "180k pauses": (180_000, True), "50k": (50
 """The limit in tokens, and whether the cache dies in real pauses."""
 
 
-def measure(sessions: list[Trajectory], policy: dict[str, Any], limit: int, pauses: bool, is_prefix: bool) -> Replay:
+def measure(
+    sessions: list[Trajectory], policy: dict[str, Any], limit: int, pauses: bool, is_prefix: bool
+) -> Replay:
     """Replay all sessions under one policy."""
     # The price model keeps 8,000 tokens, however many runs they are.
     config = Config(compaction=Compaction(threshold="auto", tail_turns=100, **policy))

@@ -32,7 +32,10 @@ RECALLS = 12
 PROHIBITION = re.compile(r"\b(?:do not|don'?t|never|must|only)\b|不要|不能|必须|禁止", re.IGNORECASE)
 EDITS = frozenset(("edit", "write", "multiedit", "edit_file", "write_file", "notebookedit", "create"))
 FILES = EDITS | {"read", "read_file", "view"}
-TODOS = [TodoItem(id="t1", text="finish the parser"), TodoItem(id="t2", text="run all tests", status="in_progress")]
+TODOS = [
+    TodoItem(id="t1", text="finish the parser"),
+    TodoItem(id="t2", text="run all tests", status="in_progress"),
+]
 PIN = "The port of the test server is 8123."
 
 

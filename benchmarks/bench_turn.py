@@ -70,7 +70,12 @@ class Bench:
     def round(self, output: str = OUTPUT) -> None:
         """Append a reply with a call, and its result."""
         self.n += 1
-        call = {"type": "tool_use", "id": f"c{self.n}", "name": "bash", "input": {"command": f"make {self.n}"}}
+        call = {
+            "type": "tool_use",
+            "id": f"c{self.n}",
+            "name": "bash",
+            "input": {"command": f"make {self.n}"},
+        }
         reply: Message = {"role": "assistant", "content": [text_block("Next."), call]}
         usage = Usage(cache_read=1, uncached=20_000, output=30)
         self.session.append(reply, "reply", Reply(message=reply, stop_reason="tool_use", usage=usage))
@@ -141,7 +146,8 @@ async def by_view(sizes: tuple[int, int]) -> dict[str, Any]:
         await bench.bare_call()
     spent = [[await bench.bare_call() for bench in benches] for _ in range(15)]
     small, large = (
-        median(list(column)) / size * 1e6 for column, size in zip(zip(*spent, strict=True), sizes, strict=True)
+        median(list(column)) / size * 1e6
+        for column, size in zip(zip(*spent, strict=True), sizes, strict=True)
     )
     return {
         "us_a_message": {sizes[0]: round(small, 2), sizes[1]: round(large, 2)},
@@ -164,7 +170,11 @@ async def compaction(size: int) -> dict[str, Any]:
         start = time.process_time()
         await context.compact_now(bench.session, bench.provider, [], bench.config, ignore, "manual")
         best = min(best, time.process_time() - start)
-    return {"ms": round(best * 1e3, 1), "dumps_of_a_tenth_ms": round(base * 1e3, 3), "ratio": round(best / base, 1)}
+    return {
+        "ms": round(best * 1e3, 1),
+        "dumps_of_a_tenth_ms": round(base * 1e3, 3),
+        "ratio": round(best / base, 1),
+    }
 
 
 async def run(given: argparse.Namespace) -> dict[str, Any]:

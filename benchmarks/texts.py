@@ -34,7 +34,7 @@ class Recorded(msgspec.Struct):
 
 def read(path: Path) -> Iterator[Recorded]:
     """Yield the sessions of a JSON lines file, packed with xz or not."""
-    with (lzma.open(path, "rb") if path.suffix == ".xz" else path.open("rb")) as file:
+    with lzma.open(path, "rb") if path.suffix == ".xz" else path.open("rb") as file:
         for line in file:
             data = json.loads(line)
             yield Recorded(data["id"], data.get("model") or "", [_billed(one) for one in data["messages"]])
@@ -78,7 +78,10 @@ def _made_up(rng: random.Random, index: int) -> Recorded:
     for turn in range(rng.randint(10, 80)):
         path = f"src/mod{rng.randint(0, 12)}.py"
         name, given = _call(rng, turn, path)
-        reply = [text_block(_prose(rng)), {"type": "tool_use", "id": f"c{turn}", "name": name, "input": given}]
+        reply = [
+            text_block(_prose(rng)),
+            {"type": "tool_use", "id": f"c{turn}", "name": name, "input": given},
+        ]
         output = sum(true_tokens(text) for text in (reply[0]["text"], json.dumps(given))) * ratio + 20
         session.messages.append(Billed({"role": "assistant", "content": reply}, round(size), round(output)))
         text = _output(rng)
@@ -118,5 +121,7 @@ def true_tokens(text: str) -> float:
     for word in text.split():
         letters = sum(map(str.isalpha, word))
         digits = sum(map(str.isdigit, word))
-        total += max(letters / 5.5, 0.8 if letters else 0) + digits / 2.5 + 0.5 * (len(word) - letters - digits)
+        total += (
+            max(letters / 5.5, 0.8 if letters else 0) + digits / 2.5 + 0.5 * (len(word) - letters - digits)
+        )
     return total + 0.7 * text.count("\n")

@@ -44,7 +44,11 @@ class FakeProvider:
     name = "fake"
 
     def __init__(
-        self, answers: Iterable[Answer] = (), *, model: ModelInfo | None = None, summary: Answer | str = "A summary."
+        self,
+        answers: Iterable[Answer] = (),
+        *,
+        model: ModelInfo | None = None,
+        summary: Answer | str = "A summary.",
     ) -> None:
         self.model = model or ModelInfo(name="fake", token_factor=1.0)
         self.answers = list(answers)

@@ -27,6 +27,7 @@ KEYS = {
 }
 PROMPT = "bareagent> "
 WAIT_S = 20.0
+LOOK_EACH_S = 0.2
 
 
 def key(name: str) -> str:
@@ -51,6 +52,8 @@ class Terminal:
         self.screen = pyte.HistoryScreen(columns, rows, history=100_000, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = bytearray()
+        self._shown: list[str] = []
+        self._shown_at = (-1, 0, 0)
         self.child: Any = pexpect.spawn(
             command[0],
             list(command[1:]),
@@ -78,7 +81,10 @@ class Terminal:
     @property
     def shown(self) -> list[str]:
         """The rows of the screen, without blanks at their ends."""
-        return [row.rstrip() for row in self.screen.display]
+        if self._shown_at != (len(self.raw), self.screen.columns, self.screen.lines):
+            self._shown_at = (len(self.raw), self.screen.columns, self.screen.lines)
+            self._shown = [row.rstrip() for row in self.screen.display]
+        return self._shown
 
     @property
     def shown_text(self) -> str:
@@ -105,15 +111,23 @@ class Terminal:
         return "\n".join(self.rows)
 
     def wait(self, wanted: str | Callable[["Terminal"], bool], seconds: float = WAIT_S) -> None:
-        """Wait until a text stands somewhere, or a condition holds."""
+        """Wait until a text stands somewhere, or a condition holds.
+
+        It is looked for when something new has come, and now and then: reading a screen is dear, and
+        what the program waits for may need the processor.
+        """
         deadline = time.monotonic() + seconds
-        while not (wanted in self.text if isinstance(wanted, str) else wanted(self)):
-            is_open = self.pump()
-            if time.monotonic() > deadline or not is_open:
+        n_seen, looked_at, is_open = -1, 0.0, True
+        while True:
+            now = time.monotonic()
+            if len(self.raw) != n_seen or now - looked_at > LOOK_EACH_S:
+                n_seen, looked_at = len(self.raw), now
                 if wanted in self.text if isinstance(wanted, str) else wanted(self):
                     return
+            if now > deadline or not is_open:
                 what = repr(wanted) if isinstance(wanted, str) else "the condition"
                 raise AssertionError(f"{what} did not come. The screen:\n" + "\n".join(self.shown))
+            is_open = self.pump()
 
     def wait_prompt(self, seconds: float = WAIT_S) -> None:
         """Wait until the program is idle: the prompt stands there and no run is shown."""

@@ -21,7 +21,7 @@ from tests.fakes import FakeProvider, call, result, said
 from tests.fakes import results as answered
 
 GOLDEN = (
-    "[user]\n请读取配置\n\n[assistant]\n[tool_use:read_file] {\"file_path\": \"config.toml\"}\n\n"
+    '[user]\n请读取配置\n\n[assistant]\n[tool_use:read_file] {"file_path": "config.toml"}\n\n'
     "[user]\n[tool_result:read_file] 1: [provider]\n2: ..."
 )
 
@@ -125,7 +125,11 @@ class TestCut:
 
     async def test_items_stay_but_reminders_and_seen_notices_go(self) -> None:
         play = played(3)
-        for text, kind in (("rules changed", "instructions"), ("<nag-reminder>", "reminder"), ("job ended", "notice")):
+        for text, kind in (
+            ("rules changed", "instructions"),
+            ("<nag-reminder>", "reminder"),
+            ("job ended", "notice"),
+        ):
             play.session.append(system(text), kind)  # type: ignore[arg-type]  # kinds as strings
         play.line("go on")
         play.reply("yes")
@@ -438,7 +442,9 @@ class TestFacts:
         play = Play(rules(micro="off"), FakeProvider(model=model))
         for n in range(60):
             play.line(f"You must never do thing number {n}. " * 5)
-            play.reply({"type": "tool_use", "id": "i", "name": "edit_file", "input": {"file_path": f"src/f{n}.py"}})
+            play.reply(
+                {"type": "tool_use", "id": "i", "name": "edit_file", "input": {"file_path": f"src/f{n}.py"}}
+            )
             play.session.append(answered(result("ok", "i")), "results")
         play.line("go on")
         await play.compact()
@@ -457,7 +463,11 @@ class TestFacts:
 
     def test_what_is_written_is_read_back(self) -> None:
         facts = fact.Facts(
-            lines=["a\n## b\n- c\n\n  d", "e"], demands=["never f"], changed=["x/y.py"], read=["z"], n_more_read=4
+            lines=["a\n## b\n- c\n\n  d", "e"],
+            demands=["never f"],
+            changed=["x/y.py"],
+            read=["z"],
+            n_more_read=4,
         )
         caps = fact.Caps()
         text = fact.render(facts, [], ["p\nq"], caps)
@@ -468,7 +478,9 @@ class TestFacts:
     def test_paths_of_many_makes(self) -> None:
         assert fact.paths(call("Read", file_path="a")) == ["a"]
         assert fact.paths(call("view", path="b", command="view")) == ["b"]
-        assert fact.paths(call("apply_patch", input="*** Begin Patch\n*** Update File: c d.py\n@@")) == ["c d.py"]
+        assert fact.paths(call("apply_patch", input="*** Begin Patch\n*** Update File: c d.py\n@@")) == [
+            "c d.py"
+        ]
         assert fact.paths(call("x", file_path=5)) == []
 
 

@@ -58,7 +58,10 @@ class TestWhat:
 
     def test_an_image_goes_whatever_its_text(self) -> None:
         messages = rounds(*[LONG] * 4)
-        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD" * 999}}
+        image = {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": "QUJD" * 999},
+        }
         messages[2]["content"][0]["content"] = [image]
         assert chosen(messages, keep_tokens=0) == [2]
 

@@ -139,7 +139,9 @@ class TestThreshold:
         await play.prepare()
         (entry,) = play.logged(Compaction)
         assert entry.trigger == "auto"
-        assert play.said() == [f"Context compacted: {entry.tokens_before:,} → {entry.tokens_after:,} tokens (memory.1)"]
+        assert play.said() == [
+            f"Context compacted: {entry.tokens_before:,} → {entry.tokens_after:,} tokens (memory.1)"
+        ]
         assert "Do not touch main.py." in play.text()
         assert context.estimate_tokens(play.messages) < 20_000
         play.check()
@@ -193,7 +195,10 @@ class TestThreshold:
     async def test_too_many_images_compact(self) -> None:
         play = Play()
         play.line("look")
-        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD" * 100}}
+        image = {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": "QUJD" * 100},
+        }
         for _ in range(95):
             play.session.append({"role": "user", "content": [image]}, "line")
             play.reply("seen")
@@ -330,7 +335,6 @@ class TestOverflow:
         outcome = await play.compact(trigger="overflow")
         assert outcome.fits
         assert outcome.tokens_after < outcome.tokens_before
-
 
     async def test_replies_that_are_always_cut_do_not_compact_for_ever(self) -> None:
         play = Play()

@@ -58,11 +58,15 @@ class World:
         turns = self.draw(st.sampled_from([0, 2]))
         tail = self.draw(st.sampled_from([300, 3_000]))
         self.config = Config(
-            compaction=Rules(micro=micro, threshold=threshold, tail_turns=turns, tail_tokens=tail, keep_tokens=500)
+            compaction=Rules(
+                micro=micro, threshold=threshold, tail_turns=turns, tail_tokens=tail, keep_tokens=500
+            )
         )
         self.provider = FakeProvider(model=MODEL)
         self.session = Session.in_memory()
-        self.session.record(Prompt(system="You help.", tools=[ToolSpec(name="bash", description="d", input_schema={})]))
+        self.session.record(
+            Prompt(system="You help.", tools=[ToolSpec(name="bash", description="d", input_schema={})])
+        )
         self.last: list[Any] = []
         self.last_n = 0
         self.n = 0
@@ -106,7 +110,9 @@ class World:
     def check_request(self) -> None:
         request = context.request(self.session, self.provider, [], self.config)
         now = flat(request)
-        is_epoch = any(isinstance(entry, EPOCHS) and entry.n > self.last_n for entry in self.session.entries())
+        is_epoch = any(
+            isinstance(entry, EPOCHS) and entry.n > self.last_n for entry in self.session.entries()
+        )
         if not is_epoch:
             assert now[: len(self.last)] == self.last
         self.last = now
@@ -125,7 +131,9 @@ class World:
         ids = [self.draw(st.sampled_from([f"c{k}", f"d{self.n}.{k}"])) for k in range(n_calls)]
         ids = list(dict.fromkeys(ids))
         self.n += 1
-        self.reply(*lead, *[call(self.draw(st.sampled_from(["bash", "read_file"])), one, path="a.py") for one in ids])
+        self.reply(
+            *lead, *[call(self.draw(st.sampled_from(["bash", "read_file"])), one, path="a.py") for one in ids]
+        )
         blocks = [result("out " * self.draw(SIZES), one, is_error=self.draw(st.booleans())) for one in ids]
         self.session.append(answered(*blocks), "results")
 
@@ -151,7 +159,9 @@ class World:
         """A reply's results with a line behind them in one message."""
         await self.turn()
         self.reply(call("bash", "m"))
-        self.session.append({"role": "user", "content": [result("out", "m"), text_block("and a line")]}, "results")
+        self.session.append(
+            {"role": "user", "content": [result("out", "m"), text_block("and a line")]}, "results"
+        )
 
     async def compact(self) -> None:
         if unanswered(self.session.messages):

@@ -328,9 +328,7 @@ async def test_a_bad_request_is_not_tried_again(make_server: MakeServer, tmp_pat
         assert len(server.requests) == 1
 
 
-async def test_a_secret_reaches_the_model_but_not_the_disk(
-    make_server: MakeServer, tmp_path: Path
-) -> None:
+async def test_a_secret_reaches_the_model_but_not_the_disk(make_server: MakeServer, tmp_path: Path) -> None:
     secret = "sk-ant-api03-" + "Ab1" * 20
     (tmp_path / "notes.txt").write_text(f"key: {secret}\n")
     read = {"name": "read_file", "input": {"file_path": "notes.txt"}}

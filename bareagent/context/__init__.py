@@ -102,9 +102,7 @@ def wishes_of(state: Working) -> Wishes:
     )
 
 
-def _job(
-    session: Book, provider: Provider, tools: Tools, config: Config, emit: Emit, full: Full
-) -> Job:
+def _job(session: Book, provider: Provider, tools: Tools, config: Config, emit: Emit, full: Full) -> Job:
     return Job(
         book=session,
         state=state_of(session, provider),
@@ -219,7 +217,9 @@ def line_too_long(session: Book, provider: Provider, tools: Tools, config: Confi
     free = room.limit - state.fixed(tools) * ratio
     if size <= free:
         return ""
-    return f"This line is too long to send: about {round(size):,} tokens, and there is room for {round(free):,}."
+    return (
+        f"This line is too long to send: about {round(size):,} tokens, and there is room for {round(free):,}."
+    )
 
 
 def next_cost(session: Book, provider: Provider, tools: Tools, _config: Config) -> float:

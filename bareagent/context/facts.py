@@ -35,7 +35,8 @@ _STRONG = re.compile(
     re.IGNORECASE,
 )
 _DEMAND = re.compile(
-    _STRONG.pattern + r"|\b(?:cannot|can['’]?t|always|should(?:n['’]?t| not)?|avoid|without|no longer|under no|refrain"
+    _STRONG.pattern
+    + r"|\b(?:cannot|can['’]?t|always|should(?:n['’]?t| not)?|avoid|without|no longer|under no|refrain"
     r"|make sure|ensure|instead of|required)\b|不应|应当|只需|一定|千万|永远|绝不",
     re.IGNORECASE,
 )
@@ -144,7 +145,10 @@ def _note_command(facts: Facts, messages: Sequence[Message]) -> None:
             continue
         text = text_of(result)
         if result.get("is_error") or _says_failed(text):
-            facts.command = [head_and_tail(command, COMMAND_CHARS), head_and_tail(text.strip(), COMMAND_CHARS)]
+            facts.command = [
+                head_and_tail(command, COMMAND_CHARS),
+                head_and_tail(text.strip(), COMMAND_CHARS),
+            ]
         elif facts.command and facts.command[0] == head_and_tail(command, COMMAND_CHARS):
             facts.command = []
 

@@ -82,9 +82,7 @@ class Sized(msgspec.Struct):
         return self.role == "user" and not self.results and not self.is_header and self.kind != "reminder"
 
 
-def measure(
-    message: Message, names: Mapping[Any, str], kind: Kind = "other", number: int = 0
-) -> Sized:
+def measure(message: Message, names: Mapping[Any, str], kind: Kind = "other", number: int = 0) -> Sized:
     """Measure one message; `names` maps a call's id to its tool."""
     sized = Sized(role=message["role"], kind=kind, id=number)
     for index, block in enumerate(blocks_of(message)):

@@ -154,15 +154,11 @@ def _cached_from(view: Sequence[Sized], first: Slot, cache: Cache) -> float:
     if first.message >= cache.n_messages:
         return 0.0
     whole = sum(message.tokens for message in view[first.message : cache.n_messages])
-    before = sum(
-        result.tokens for result in view[first.message].results if result.index < first.result.index
-    )
+    before = sum(result.tokens for result in view[first.message].results if result.index < first.result.index)
     return whole - before
 
 
-def decide(
-    view: Sequence[Sized], config: Compaction, cache: Cache, price: Price, ratio: float
-) -> Micro:
+def decide(view: Sequence[Sized], config: Compaction, cache: Cache, price: Price, ratio: float) -> Micro:
     """Return what is cleared at this call by its own sum; the limit is not looked at."""
     if config.micro == "off":
         return Micro(batch=Batch())

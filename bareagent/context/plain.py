@@ -73,7 +73,13 @@ class PlainBook:
         return self._apply(MessageEntry(message=message, kind=kind))
 
     def clear(
-        self, handles: list[str], reason: str = "", *, tokens: int = 0, cost_usd: float = 0.0, pays_after: int = 0
+        self,
+        handles: list[str],
+        reason: str = "",
+        *,
+        tokens: int = 0,
+        cost_usd: float = 0.0,
+        pays_after: int = 0,
     ) -> Cleared:
         """Let results show their placeholders; their originals are remembered for a summary."""
         places = {self.view.find(handle)[0] for handle in handles}

@@ -131,9 +131,7 @@ def _micro(
     return usual
 
 
-def _everything(
-    view: Sequence[Sized], rules: Compaction, cache: Cache, prices: Price, ratio: float
-) -> Batch:
+def _everything(view: Sequence[Sized], rules: Compaction, cache: Cache, prices: Price, ratio: float) -> Batch:
     slots = micro.candidates(view, rules, is_frugal=False)
     return micro.weigh(view, slots, cache, prices, ratio)
 
@@ -143,7 +141,10 @@ def _brings_relief(load: Load, batch: Batch, room: Room) -> bool:
     after = without(load, batch)
     if is_over(after, room):
         return False
-    by_window, by_threshold = is_over_window(load, room), is_over(load, room) and not is_over_window(load, room)
+    by_window, by_threshold = (
+        is_over_window(load, room),
+        is_over(load, room) and not is_over_window(load, room),
+    )
     if by_window and is_over_window(after, room, RELIEF):
         return False
     return not (by_threshold and room.threshold and after.plain > room.threshold * RELIEF)

@@ -41,9 +41,7 @@ def readable_parts(
     return parts
 
 
-def _lines(
-    message: Message, names: Mapping[Any, str], result_chars: int, is_escaped: bool
-) -> Iterable[str]:
+def _lines(message: Message, names: Mapping[Any, str], result_chars: int, is_escaped: bool) -> Iterable[str]:
     for block in blocks_of(message):
         line = _line(block, names, result_chars, is_escaped)
         if line:

@@ -67,9 +67,8 @@ def load_of(view: Measured, meter: Meter) -> Load:
 
 def is_over(load: Load, room: Room, share: float = 1.0) -> bool:
     """Tell whether any limit, or this share of it, is passed."""
-    return (
-        is_over_window(load, room, share)
-        or (room.threshold is not None and load.plain > room.threshold * share)
+    return is_over_window(load, room, share) or (
+        room.threshold is not None and load.plain > room.threshold * share
     )
 
 

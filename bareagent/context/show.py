@@ -85,7 +85,9 @@ def picture_of(book: Book, state: Working, now: Plan, room: Room, fixed: tuple[f
     )
 
 
-def _shares(messages: Sequence[Message], sizes: Sequence[Sized], fixed: tuple[float, float]) -> dict[str, float]:
+def _shares(
+    messages: Sequence[Message], sizes: Sequence[Sized], fixed: tuple[float, float]
+) -> dict[str, float]:
     shares = dict.fromkeys(SHARES, 0.0)
     shares["system"], shares["tools"] = fixed
     for message, sized in zip(messages, sizes, strict=True):
@@ -113,7 +115,9 @@ def _largest(messages: Sequence[Message], sizes: Sequence[Sized], ratio: float) 
             if not result.is_cleared
         ]
         if rest > 0:
-            items.append(Item(handle="", what=f"{sized.role}: {glimpse(message)}", tokens=round(rest * ratio)))
+            items.append(
+                Item(handle="", what=f"{sized.role}: {glimpse(message)}", tokens=round(rest * ratio))
+            )
     return sorted(items, key=lambda item: -item.tokens)[:N_LARGEST]
 
 

@@ -26,8 +26,18 @@ _MARKERS = re.compile(r"^(?:\[(?:user|assistant)\]$|\[tool_(?:use|result):|</?co
 _CJK = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _KANA = re.compile("[\u3040-\u30ff]")
 _HANGUL = re.compile("[\uac00-\ud7af]")
-_NAMES = {"en": "English", "zh": "Chinese (中文)", "ja": "Japanese", "ko": "Korean", "de": "German",
-          "fr": "French", "es": "Spanish", "ru": "Russian", "pt": "Portuguese", "it": "Italian"}
+_NAMES = {
+    "en": "English",
+    "zh": "Chinese (中文)",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "de": "German",
+    "fr": "French",
+    "es": "Spanish",
+    "ru": "Russian",
+    "pt": "Portuguese",
+    "it": "Italian",
+}
 _ECHO_CHARS = 40
 _ECHO_SHARE = 0.6
 _LEAST_CHUNK = 1_000
@@ -86,7 +96,9 @@ def question_text(question: Question) -> str:
     """Return what is asked, language, limit and focus in it."""
     named = _NAMES.get(question.language, question.language)
     language = (
-        "Write it in the language of the user's last line." if question.language == "auto" else f"Write it in {named}."
+        "Write it in the language of the user's last line."
+        if question.language == "auto"
+        else f"Write it in {named}."
     )
     _, _, asked = text("summary").partition("\n---\n")
     asked = asked.replace("{limit}", str(question.rules.summary_max_tokens)).replace("{language}", language)
@@ -108,9 +120,7 @@ def text_request(conversation: str, question: Question) -> Request:
     )
 
 
-def prefix_request(
-    messages: Sequence[Message], tools: Sequence[ToolSpec], question: Question
-) -> Request:
+def prefix_request(messages: Sequence[Message], tools: Sequence[ToolSpec], question: Question) -> Request:
     """Return the request as it stands with the question behind it, so that it reads the cache.
 
     It goes out as a turn does: another purpose would change what stands before the messages.

@@ -41,9 +41,7 @@ def _dict_quarters(value: dict[str, Any]) -> int:
         case "text" if isinstance(value.get("text"), str):
             return text_quarters(value["text"])
         case "tool_use":
-            return text_quarters(str(value.get("name", ""))) + text_quarters(
-                compact_json(value.get("input"))
-            )
+            return text_quarters(str(value.get("name", ""))) + text_quarters(compact_json(value.get("input")))
     if "content" in value:
         return quarters(value["content"])
     return text_quarters(compact_json(value))

@@ -154,9 +154,7 @@ class Screen:
 
     def _layout(self) -> Layout:
         search = self._search.control
-        self._draft_control = BufferControl(
-            self.draft, search_buffer_control=search, preview_search=True
-        )
+        self._draft_control = BufferControl(self.draft, search_buffer_control=search, preview_search=True)
         self._has_panel = has_panel = Condition(lambda: self.hands.has_panel)
         self._is_writing = Condition(lambda: self.hands.is_writing)
         has_label = Condition(lambda: bool(self.hands.panel_label()))

@@ -137,7 +137,9 @@ def styles(theme: str, env: Mapping[str, str]) -> Styles:
     return THEMES.get(theme, THEMES["ansi"])
 
 
-def themed(name: str, *, has_colour: bool, is_light: bool = False, env: Mapping[str, str] = os.environ) -> Styles:
+def themed(
+    name: str, *, has_colour: bool, is_light: bool = False, env: Mapping[str, str] = os.environ
+) -> Styles:
     """Give a theme's table; `auto` is chosen by the terminal's background and its number of colours."""
     if name == "auto":
         has_many = "256color" in env.get("TERM", "") or bool(env.get("COLORTERM"))

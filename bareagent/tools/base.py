@@ -143,7 +143,9 @@ def decode(tool: Tool, raw: object) -> Any:
     try:
         return msgspec.convert(scrub(raw), tool.params, strict=True)
     except msgspec.ValidationError as error:
-        raise BadArguments(f"Bad arguments for {tool.name}: {_fault(str(error))}. {_expected(tool)}") from None
+        raise BadArguments(
+            f"Bad arguments for {tool.name}: {_fault(str(error))}. {_expected(tool)}"
+        ) from None
 
 
 def _fault(text: str) -> str:

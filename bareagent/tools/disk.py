@@ -209,5 +209,3 @@ def _keep_owner(descriptor: int, status: os.stat_result) -> None:
     if (now.st_uid, now.st_gid) != (status.st_uid, status.st_gid):
         os.fchown(descriptor, status.st_uid, status.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
-
-

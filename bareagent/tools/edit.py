@@ -119,13 +119,17 @@ def _change(params: EditParams, ctx: ToolContext) -> _Change:
     try:
         return _Change(data, text_files.encoded(new, encoding), old, new, n_spots)
     except UnicodeEncodeError as error:
-        raise ToolError(f"The file is {encoding.name}, which lacks a character of new_text: {error}.") from None
+        raise ToolError(
+            f"The file is {encoding.name}, which lacks a character of new_text: {error}."
+        ) from None
 
 
 def _edits(params: EditParams) -> Sequence[Edit]:
     if params.edits and (params.old_text or params.new_text):
         raise BadArguments("Give either old_text and new_text, or edits, not both.")
-    return params.edits or [Edit(old_text=params.old_text, new_text=params.new_text, replace_all=params.replace_all)]
+    return params.edits or [
+        Edit(old_text=params.old_text, new_text=params.new_text, replace_all=params.replace_all)
+    ]
 
 
 def replaced(text: str, edit: Edit, what: str, name: str) -> tuple[str, int]:

@@ -63,9 +63,7 @@ def _decoded(raw: bytes, n_cut: int) -> tuple[str, bool]:
 
 
 def _goes_on(number: int, n_cut: int) -> str:
-    return (
-        f" [... {n_of(n_cut, 'more byte')} in this line: offset={number}, column={LINE_CHARS + 1} reads on ...]"
-    )
+    return f" [... {n_of(n_cut, 'more byte')} in this line: offset={number}, column={LINE_CHARS + 1} reads on ...]"
 
 
 def _notes(file: IO[bytes], offset: int, n_shown: int, *, is_damaged: bool) -> list[str]:

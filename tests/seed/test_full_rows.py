@@ -150,7 +150,9 @@ async def test_row_17_seed_neither_caps_nor_escapes() -> None:
 
 
 @BOTH
-async def test_row_18_the_original_messages_are_saved_before_the_request(profile: str, tmp_path: Path) -> None:
+async def test_row_18_the_original_messages_are_saved_before_the_request(
+    profile: str, tmp_path: Path
+) -> None:
     sessions = manager(tmp_path)
     found = sessions.create()
     bench = Bench(profile, ServerUnreachable("down"), transcript_mgr=sessions, session_id=found.id)
@@ -218,7 +220,9 @@ async def test_row_25_and_26_another_snapshot_and_the_line_after_success(play_on
     assert play.session.folder is not None
     path = play.session.folder / "snapshots" / "0003-compacted.jsonl"
     assert [json.loads(line) for line in path.read_text().splitlines()] == play.messages
-    assert done.lines[1].startswith(f"{done.tokens_before:,} → {done.tokens_after:,} tokens · {play.session.full_id}")
+    assert done.lines[1].startswith(
+        f"{done.tokens_before:,} → {done.tokens_after:,} tokens · {play.session.full_id}"
+    )
 
 
 @BOTH

@@ -162,8 +162,10 @@ async def test_row_55_usage_from_before_a_compaction_is_void(profile: str) -> No
     assert context.planned(play.session, play.provider, [], play.config).load.size < 1_000
 
 
-@pytest.mark.parametrize(("output", "window", "reserve"), [(1_000, 200_000, 8_192), (8_192, 200_000, 12_288),
-                                                           (64_000, 200_000, 20_000), (8_192, 16_000, 4_000)])
+@pytest.mark.parametrize(
+    ("output", "window", "reserve"),
+    [(1_000, 200_000, 8_192), (8_192, 200_000, 12_288), (64_000, 200_000, 20_000), (8_192, 16_000, 4_000)],
+)
 def test_row_56_the_reserve(output: int, window: int, reserve: int) -> None:
     room = room_of(ModelInfo(name="m", window=window, max_output=output), rules().compaction)
     assert (room.reserve, room.limit) == (reserve, window - reserve)
@@ -267,7 +269,10 @@ async def test_golden_trace_of_the_seed_profile() -> None:
     assert outcome.lines[0] == "Context compaction finished."
     assert len(play.logged(Compaction)) == n_before + 1
     check_classic(play)
-    assert [message["role"] for message in play.messages if message["role"] != "system"] == ["user", "assistant"]
+    assert [message["role"] for message in play.messages if message["role"] != "system"] == [
+        "user",
+        "assistant",
+    ]
     assert play.messages[-1] == said("收到，我已理解之前的上下文，继续工作。").message
     for request in play.provider.requests:
         assert "中文" in text_of(request.messages[-1])

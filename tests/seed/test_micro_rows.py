@@ -61,9 +61,17 @@ async def test_row_03_only_results_are_touched(profile: str) -> None:
 @BOTH
 async def test_row_04_names_come_from_the_calls_unknown_without_one(profile: str) -> None:
     bench = Bench(profile, micro="eager")
-    messages = [user("go"), said("hm").message, answered(result("y" * 500, "lost")), *history(4, tool="grep")[1:]]
+    messages = [
+        user("go"),
+        said("hm").message,
+        answered(result("y" * 500, "lost")),
+        *history(4, tool="grep")[1:],
+    ]
     await bench(messages)
-    assert shown(messages)[:2] == ["[truncated: unknown result, 500 chars]", "[truncated: grep result, 900 chars]"]
+    assert shown(messages)[:2] == [
+        "[truncated: unknown result, 500 chars]",
+        "[truncated: grep result, 900 chars]",
+    ]
 
 
 async def test_row_05_the_newest_three_messages_with_results_stay() -> None:
