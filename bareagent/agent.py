@@ -12,7 +12,14 @@ from bareagent.calls import Toolbox
 from bareagent.config import MODES, Config
 from bareagent.context.tokens import fast_tokens
 from bareagent.entries import Epoch, Mode, Model, Name, Pin, Prompt, Said, TurnEnd
-from bareagent.errors import ProviderError, SessionError, SessionLocked, SessionNotFound, UsageError
+from bareagent.errors import (
+    LineTooLong,
+    ProviderError,
+    SessionError,
+    SessionLocked,
+    SessionNotFound,
+    UsageError,
+)
 from bareagent.loop import agent_loop
 from bareagent.messages import Block, system, text_block, text_of, user
 from bareagent.sanitize import clean
@@ -90,12 +97,18 @@ class Agent:
         """Take a line of the user's and run until the model is done.
 
         `blocks` (images) follow the text. The line is on disk before anything is sent.
-        Raises: BareAgentError, with the line kept in the session.
+        Raises: LineTooLong, with nothing kept; else BareAgentError, with the line kept in the session.
         """
         self.begin()
+        self._check_size(line)
         self.session.append({"role": "user", "content": [text_block(line), *(blocks or [])]}, "line")
         self._name_by(line)
         return await self._run()
+
+    def _check_size(self, line: str) -> None:
+        why = context.line_too_long(self.session, self.provider, self.box.tools, self.config, line)
+        if why:
+            raise LineTooLong(why, "send a part of it, or put it into a file")
 
     async def retry(self) -> Stop:
         """Send the view again after a failure, or let a finished or cut answer go on.

@@ -2,6 +2,7 @@
 
 BareAgentError                  1   failed
 ├── UsageError                  2   a flag, command or argument is wrong
+├── LineTooLong                 2   a line does not fit the window by itself
 ├── LimitReached                4   turns or money
 ├── SessionError                1
 │   ├── SessionUnreadable      65
@@ -38,6 +39,12 @@ class BareAgentError(Exception):
 
 class UsageError(BareAgentError):
     """A flag, a command or an argument is wrong."""
+
+    exit_code = 2
+
+
+class LineTooLong(BareAgentError):
+    """A line cannot be sent whatever is compacted; it was not logged."""
 
     exit_code = 2
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bareagent.entries import CallStarted, Grant, Interrupted, MessageEntry, Said, TextDelta, UsageEntry
-from bareagent.errors import BadRequest, LimitReached, TryLater
+from bareagent.errors import BadRequest, LimitReached, LineTooLong, TryLater
 from bareagent.messages import text_of
 from bareagent.seams import Answer, Question
 from tests.conversation import Conversation, config_of, conversation
@@ -346,3 +346,12 @@ async def test_a_secret_reaches_the_model_but_not_the_disk(make_server: MakeServ
         await talk.agent.run("after a resume")
         assert secret not in str(server.requests[-1].body)
         assert server.refused == []
+
+
+async def test_a_line_that_cannot_fit_is_not_sent_nor_logged(make_server: MakeServer, tmp_path: Path) -> None:
+    server = await make_server([])
+    async with conversation(server, tmp_path, config_of(provider={"model": "test-small"})) as talk:
+        with pytest.raises(LineTooLong, match="there is room for"):
+            await talk.agent.run("words " * 20_000)
+        assert talk.session.messages == []
+        assert server.requests == []

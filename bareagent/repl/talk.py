@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from bareagent.agent import Agent
 from bareagent.entries import CallEnded, CallOutput, CallStarted
+from bareagent.errors import LineTooLong
 from bareagent.messages import Block, answer, user
 from bareagent.repl import commands
 from bareagent.repl.face import Face, Level
@@ -164,7 +165,11 @@ class Talk:
         """Send a line to the model as if it had been typed, commands not looked for."""
         self.echo(line)
         await self.ready()
-        await self.agent.run(self.whole(line))
+        try:
+            await self.agent.run(self.whole(line))
+        except LineTooLong:
+            self.give_back([line])
+            raise
 
     async def retry(self) -> None:
         """Send the view again."""
