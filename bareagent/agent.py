@@ -100,12 +100,16 @@ class Agent:
         Raises: LineTooLong, with nothing kept; else BareAgentError, with the line kept in the session.
         """
         self.begin()
-        self._check_size(line)
+        await self._check_size(line)
         self.session.append({"role": "user", "content": [text_block(line), *(blocks or [])]}, "line")
         self._name_by(line)
         return await self._run()
 
-    def _check_size(self, line: str) -> None:
+    async def _check_size(self, line: str) -> None:
+        model = self.provider.model
+        if not model.is_known:
+            with contextlib.suppress(ProviderError):  # the call itself will tell, the line in the log
+                await self.provider.facts(model.name)
         why = context.line_too_long(self.session, self.provider, self.box.tools, self.config, line)
         if why:
             raise LineTooLong(why, "send a part of it, or put it into a file")
