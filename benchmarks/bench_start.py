@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.program import PROGRAM, environment
@@ -67,10 +67,13 @@ class Child:
         os.close(self.fd)
 
 
-def median(measure: Callable[[], float]) -> float:
-    """The median of several runs, the first of which only warms up."""
-    measure()
-    return statistics.median(measure() for _ in range(RUNS))
+def medians(measures: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+    """The median of each over several rounds, side by side; the first round only warms up."""
+    taken: dict[str, list[float]] = {name: [] for name in measures}
+    for _ in range(RUNS + 1):
+        for name, measure in measures.items():
+            taken[name].append(measure())
+    return {name: statistics.median(values[1:]) for name, values in taken.items()}
 
 
 def timed(command: Sequence[str], cwd: Path, env: dict[str, str]) -> float:
@@ -132,28 +135,26 @@ def main() -> None:
         cwd = Path(folder, "project")
         cwd.mkdir()
         env = environment(Path(folder, "home"), server, PYTHONPATH=str(Path.cwd()))
-        plain = [sys.executable, "-c"]
-        toolkit = median(lambda: timed([*plain, "import prompt_toolkit"], cwd, env))
-        typer = median(lambda: timed([*plain, "import typer"], cwd, env))
-        echo = median(lambda: first_echo(cwd, env))
-        answer = median(lambda: first_answer(server, cwd, env))
-        version = median(lambda: timed([*PROGRAM, "--version"], cwd, env))
-        usage = median(lambda: timed([*PROGRAM, "--help"], cwd, env))
-        sdk = median(lambda: bare(server, cwd, env))
-        shot = median(lambda: one_shot(server, cwd, env))
+        python = [sys.executable, "-c"]
+        found = medians(
+            {
+                "import_prompt_toolkit_s": lambda: timed([*python, "import prompt_toolkit"], cwd, env),
+                "first_echo_s": lambda: first_echo(cwd, env),
+                "first_answer_s": lambda: first_answer(server, cwd, env),
+                "import_typer_s": lambda: timed([*python, "import typer"], cwd, env),
+                "version_s": lambda: timed([*PROGRAM, "--version"], cwd, env),
+                "help_s": lambda: timed([*PROGRAM, "--help"], cwd, env),
+                "bare_sdk_request_s": lambda: bare(server, cwd, env),
+                "one_shot_s": lambda: one_shot(server, cwd, env),
+            }
+        )
         before, after = memory(server, cwd, env)
-    figures = {
-        "import_prompt_toolkit_s": toolkit,
-        "import_typer_s": typer,
-        "bare_sdk_request_s": sdk,
-        "first_echo_s": echo,
-        "first_echo_ratio": echo / toolkit,
-        "first_answer_s": answer,
-        "first_answer_ratio": answer / toolkit,
-        "version_ratio": version / typer,
-        "help_ratio": usage / typer,
-        "one_shot_s": shot,
-        "one_shot_ratio": shot / sdk,
+    figures = found | {
+        "first_echo_ratio": found["first_echo_s"] / found["import_prompt_toolkit_s"],
+        "first_answer_ratio": found["first_answer_s"] / found["import_prompt_toolkit_s"],
+        "version_ratio": found["version_s"] / found["import_typer_s"],
+        "help_ratio": found["help_s"] / found["import_typer_s"],
+        "one_shot_ratio": found["one_shot_s"] / found["bare_sdk_request_s"],
         "memory_first_prompt_mb": before,
         "memory_after_answer_mb": after,
     }

@@ -316,7 +316,7 @@ class Live:
         room = max_rows - len(below)
         above = self._stream.tail(room) if self._stream is not None and room > 0 else []
         if not above and self._ui.thinking != "hide" and self._thinking_since and room > 0:
-            text = view.wrapped(clean(self._thinking), max(width - 2, 4))[-min(room, CALL_TAIL_ROWS) :]
+            text = view.wrapped(clean(self._thinking), max(width - 2, 2))[-min(room, CALL_TAIL_ROWS) :]
             above = [paint("  " + row, self.styles.faint) for row in text]
         if above and len(above) < room and self._last_kind not in {"", "text"}:
             above = ["", *above]

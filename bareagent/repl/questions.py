@@ -89,7 +89,9 @@ class Panel:
     def rows(self, width: int, max_rows: int, styles: Styles) -> list[str]:
         """Return the panel in at most `max_rows` rows; what does not fit is said and Ctrl-O shows it."""
         head = self._head(width, styles)
-        foot = self._foot(width, styles, is_short=max_rows < SMALL_ROWS)
+        foot = self._foot(width, styles)
+        if max_rows < max(SMALL_ROWS, 2 * len(foot)):
+            foot = self._foot(width, styles, is_short=True)
         head = head[: max(max_rows - len(foot), 0)]
         room = max(max_rows - len(head) - len(foot), 0)
         body = self.body(width, styles)
@@ -114,13 +116,13 @@ class Panel:
         rows: list[str] = []
         match question.detail_as:
             case "command":
-                rows = ["  " + row for row in view.wrapped(clean(question.detail), max(width - 2, 4))]
+                rows = ["  " + row for row in view.wrapped(clean(question.detail), max(width - 2, 2))]
             case "diff":
                 rows = view.diff_rows(question.detail, width, styles, limit=10_000)
             case "markdown":
                 rows = render(question.detail, width, styles).splitlines()
             case "text" if question.detail:
-                rows = ["  " + row for row in view.wrapped(clean(question.detail), max(width - 2, 4))]
+                rows = ["  " + row for row in view.wrapped(clean(question.detail), max(width - 2, 2))]
         options = [f"  {n}. {one_line(text, 500)}" for n, text in enumerate(question.options, 1)]
         return rows + [row for text in options for row in view.wrapped(text, width)]
 

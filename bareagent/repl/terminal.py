@@ -156,7 +156,8 @@ class Typed:
         self.is_burst = _ONE_KEY.fullmatch(data) is None
         if was_in_paste or self._is_in_paste or PASTE_BEGIN in data or "\x1b" in data:
             self._was_lines = False
-            return data if was_in_paste else _ENTER_INSIDE.sub("\n", data)
+            is_split = self._is_in_paste and PASTE_BEGIN not in data
+            return data if was_in_paste or is_split else _ENTER_INSIDE.sub("\n", data)
         lines = data.rstrip("\r\n")
         is_lines = "\r" in lines or "\n" in lines or (self._was_lines and len(data) > 1)
         self._was_lines = is_lines and len(data) > LONG_PASTE_CHARS

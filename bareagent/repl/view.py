@@ -55,7 +55,7 @@ def said_rows(text: str, style: str, width: int) -> list[str]:
 
 def line_rows(text: str, width: int, styles: Styles) -> list[str]:
     """Return the user's line as it stands in the conversation."""
-    rows = wrapped(clean(text).strip("\n"), max(width - 2, 4))
+    rows = wrapped(clean(text).strip("\n"), max(width - 2, 2))
     more = len(rows) - MAX_LINE_ROWS
     if more > 0:
         half = MAX_LINE_ROWS // 2
@@ -132,6 +132,8 @@ def tokens(count: int) -> str:
 def ended_rows(ended: CallEnded, width: int, styles: Styles, n_lines: int) -> list[str]:
     """Return a call that has its result: its row and the result's first lines, diff or list."""
     is_error = bool(ended.result.get("is_error"))
+    if ended.shown_as == "todo" and not is_error:
+        return []  # the list itself was shown when it changed
     state = "failed" if is_error else ""
     if ended.duration_s >= 1:
         state = f"{state}, {seconds(ended.duration_s)}" if state else seconds(ended.duration_s)
@@ -140,8 +142,6 @@ def ended_rows(ended: CallEnded, width: int, styles: Styles, n_lines: int) -> li
 
 
 def _body(ended: CallEnded, width: int, styles: Styles, n_lines: int, is_error: bool) -> list[str]:
-    if ended.shown_as == "todo" and not is_error:
-        return []
     if ended.shown and ended.shown_as == "diff":
         return diff_rows(ended.shown, width, styles)
     text = ended.shown or text_of(ended.result.get("content"))
