@@ -118,7 +118,7 @@ def test_rows_fit_their_width(text: str, width: int) -> None:
     TEXTS,
     TEXTS,
 )
-def test_the_toolbar_fits(width: int, size: int, window: int, threshold: int, name: str, branch: str) -> None:
+def test_the_toolbar_fits(width: int, size: int, window: int, threshold: int, name: str, head: str) -> None:
     standing = toolbar.Standing(
         model=f"anthropic/{name}", mode="default", session=name, size=size, window=window,
         threshold=threshold, cost_usd=1.5, branch=head, n_queued=3,
