@@ -1,6 +1,7 @@
 """The REPL on a real terminal: what is typed, heard, asked and shown comes together here."""
 
 import asyncio
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
@@ -29,6 +30,9 @@ from bareagent.store.places import branch
 from bareagent.tools.process import kill_all
 
 RING_AFTER_S = 20.0
+MAX_FAULTS = 3
+FAULTS_WITHIN_S = 5.0
+"""More faults of ours than that in so short a time: nothing can go on."""
 
 
 def _load_sdk() -> None:
@@ -62,6 +66,8 @@ class Repl(Talk):
         self.screen = before.screen
         self._root = root
         self._has_colour = has_colour
+        self._is_debug = is_debug
+        self._faults: list[float] = []
         self.styles = themed(ui.theme, has_colour=has_colour)
         self._standing = toolbar.Standing()
         self._ticker: asyncio.Task[None] | None = None
@@ -112,10 +118,17 @@ class Repl(Talk):
         self.screen.redraw()
 
     def _fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A fault of ours outside of a line's work is told; the conversation goes on."""
+        """A fault of ours outside of a line's work is told and the conversation goes on, if it can."""
         error = context.get("exception")
-        text = crash.report(error) if error is not None else str(context.get("message"))
-        self.say(text, "error")
+        now = time.monotonic()
+        self._faults = [at for at in self._faults if now - at < FAULTS_WITHIN_S] + [now]
+        if len(self._faults) > MAX_FAULTS:
+            self.screen.leave(error if isinstance(error, BaseException) else RuntimeError(context["message"]))
+        elif error is None:
+            self.say(str(context.get("message")), "error")
+        else:
+            lines = traceback.format_exception(error)
+            self.say("".join(lines) if self._is_debug else crash.report(error), "error")
 
     async def close(self) -> list[str]:
         """End all that runs and save; return the last lines to print."""

@@ -1,0 +1,106 @@
+"""What takes long, or needs a terminal that lays its rows out anew: the bell after a long run, resizes in tmux."""
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.program import PROGRAM, environment
+from tests.screen import repl
+from tests.server.fixtures import StartServer
+
+pytestmark = pytest.mark.soak
+
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def test_a_long_run_rings(start_server: StartServer, project: Path, home: Path) -> None:
+    call = {"calls": [{"name": "bash", "input": {"command": "sleep 21"}}]}
+    server = start_server(["Short.", call, "Done."])
+    with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
+        t.enter("one")
+        t.wait("Short.")
+        t.wait_prompt()
+        assert b"\x07" not in bytes(t.raw)
+        t.enter("two")
+        t.wait("Done.", 60)
+        t.wait(lambda t: b"\x07" in bytes(t.raw))
+        t.leave()
+
+
+class Tmux:
+    """A program in a tmux of its own."""
+
+    def __init__(self, name: str, command: str, cwd: Path, env: dict[str, str]) -> None:
+        self._name = name
+        size = ["-x", "100", "-y", "24"]
+        # Its variables go by a shell: the server of another tmux keeps its own.
+        given = " ".join(
+            f"{key}='{value}'" for key, value in env.items() if key.isidentifier() and "'" not in value
+        )
+        self(
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            *size,
+            f"cd {cwd}; {given} TERM=tmux-256color {command}; sleep 9",
+        )
+
+    def __call__(self, *words: str) -> str:
+        done = subprocess.run(["tmux", "-L", self._name, *words], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def text(self) -> str:
+        return self("capture-pane", "-p", "-J", "-S", "-2000")
+
+    def wait(self, is_there: Callable[[str], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not is_there(self.text()):
+            assert time.monotonic() < deadline, self.text()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> Iterator[str]:
+    name = re.sub(r"\W", "", tmp_path.name)
+    yield name
+    subprocess.run(["tmux", "-L", name, "kill-server"], check=False, capture_output=True)
+
+
+@needs_tmux
+def test_resizes_in_tmux(start_server: StartServer, project: Path, home: Path, socket: str) -> None:
+    """Each finished row stands once; each resize leaves one live region behind at most."""
+    text = "\n\n".join(f"row {n:03} of many and a few words more so that it is broken" for n in range(100))
+    server = start_server([{"text": text, "chunk": 40, "delay_s": 0.03}])
+    keys = ("HOME", "PATH", "PYTHONPATH", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "LANG")
+    env = {key: value for key, value in environment(home, server).items() if key in keys}
+    tmux = Tmux(socket, " ".join(PROGRAM), project, env)
+    tmux.wait(lambda text: "BareAgent REPL" in text)
+    tmux("send-keys", "go", "Enter")
+    tmux.wait(lambda text: "row 005" in text)
+    widths = [80, 60, 100, 50, 90, 45, 100]
+    for width in widths:
+        tmux("resize-window", "-x", str(width), "-y", "24")
+        time.sleep(0.25)
+    tmux.wait(lambda text: "row 099" in text and "to interrupt" not in text.rpartition("row 099")[2])
+    shown = tmux.text()
+    found = [int(n) for n in re.findall(r"^row (\d{3})", shown, re.MULTILINE)]
+    assert [n for n in range(100) if found.count(n) != 1] == []
+    assert shown.count("bareagent>") <= 1 + len(widths)
