@@ -303,7 +303,7 @@ async def furnish(door: "Door", options: Options) -> None:
         setting = await _after_asking(setting, options, repl.confirm)
     program = await build(options, setting, os.environ, repl.emit, repl.ask)
     door.history.keep(program.agent.session.mask)
-    repl.begin(program.agent, [*setting.notes, *program.agent.session.notes])
+    repl.begin(program.agent, [*setting.notes, *program.agent.session.notes], is_trusted=setting.is_trusted)
     if options.resume == PICK:
         repl.take("/resume")
 
@@ -329,4 +329,5 @@ async def _repl(options: Options) -> int:
     setting = settings(options)
     repl = PlainRepl(setting.config.ui, partial(bordered, is_debug=options.is_debug))
     program = await build(options, setting, os.environ, repl.emit, repl.ask)
-    return await repl.run(program.agent, [*setting.notes, *program.agent.session.notes])
+    notes = [*setting.notes, *program.agent.session.notes]
+    return await repl.run(program.agent, notes, is_trusted=setting.is_trusted)

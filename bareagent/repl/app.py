@@ -12,7 +12,7 @@ from bareagent import crash
 from bareagent.agent import Agent
 from bareagent.config import Ui
 from bareagent.entries import AnyDelta, AnyEntry, JobsChanged, TurnEnd
-from bareagent.errors import BareAgentError
+from bareagent.errors import BareAgentError, ProviderError
 from bareagent.provider import preload
 from bareagent.provider.embedded import EmbeddedProvider
 from bareagent.repl import hands, pager, start, terminal, toolbar
@@ -47,6 +47,8 @@ async def bordered(work: Awaitable[None], talk: Talk, *, is_debug: bool = False)
         talk.say(str(error), "error")
         if error.hint:
             talk.say(error.hint, "dim")
+        if isinstance(error, ProviderError) and talk.can_retry:
+            talk.say("Enter on an empty line, or /retry, sends it again.", "dim")
         return False
     except Exception as error:
         talk.say(traceback.format_exc() if is_debug else crash.report(error), "error")
@@ -90,12 +92,12 @@ class Repl(Talk):
 
     # The life of the program
 
-    def begin(self, agent: Agent, notes: Sequence[str]) -> None:
+    def begin(self, agent: Agent, notes: Sequence[str], *, is_trusted: bool = True) -> None:
         """Go live: greet, and take the lines that were entered meanwhile."""
         self.agent = agent
         self.is_ready = True
         self.say(start.title(agent))
-        for text, level in start.lines(agent, notes):
+        for text, level in start.lines(agent, notes, is_trusted=is_trusted):
             self.say(text, level)
         self.show(start.past(agent, self.width, self.styles))
         if self.ui.theme == "auto" and self.styles.heading:
@@ -106,6 +108,7 @@ class Repl(Talk):
         if isinstance(agent.provider, EmbeddedProvider):
             agent.provider.start()
         self.beside(self._settle_in())
+        self.refresh_models()
         self._hands.begin()
 
     async def _settle_in(self) -> None:

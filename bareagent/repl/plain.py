@@ -43,7 +43,7 @@ class PlainRepl(Talk):
         self._gone = asyncio.Event()
         self._was_told = False
 
-    async def run(self, agent: Agent, notes: Sequence[str]) -> int:
+    async def run(self, agent: Agent, notes: Sequence[str], *, is_trusted: bool = True) -> int:
         """Talk until the input ends or the user leaves; return the exit code."""
         self.agent = agent
         self.is_ready = True
@@ -53,7 +53,7 @@ class PlainRepl(Talk):
                 loop.add_signal_handler(getattr(signal, name), self._told_to_go, code)
         loop.add_signal_handler(signal.SIGINT, self._control_c)
         self.say(start.title(agent))
-        for text, level in start.lines(agent, notes):
+        for text, level in start.lines(agent, notes, is_trusted=is_trusted):
             self.say(text, level)
         self.show(start.past(agent, self.width, self.styles))
         self._ready = asyncio.ensure_future(asyncio.to_thread(lambda: preload().join()))

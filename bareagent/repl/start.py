@@ -4,8 +4,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bareagent import folders
 from bareagent.agent import Agent
-from bareagent.messages import Message, calls, text_of
+from bareagent.context import estimate_tokens
+from bareagent.messages import Message, calls, text_of, user
 from bareagent.provider.embedded import EmbeddedProvider, demo_weights_label
 from bareagent.repl import view
 from bareagent.repl.face import Level
@@ -36,14 +38,16 @@ def title(agent: Agent) -> str:
     return f"BareAgent REPL ({model_name(agent)})"
 
 
-def lines(agent: Agent, notes: Sequence[str]) -> list[Line]:
-    """Return what stands below it: notes, the mode, instructions, what can be resumed."""
+def lines(agent: Agent, notes: Sequence[str], *, is_trusted: bool = True) -> list[Line]:
+    """Return what stands below it: notes, the mode, project instructions and what they take."""
     shown: list[Line] = [(note, "warning") for note in notes]
     shown.append((f"Mode: {agent.mode} (Shift-Tab changes it). /help lists the commands.", "dim"))
-    found = instructions.files(agent.box.cwd, agent.box.root)
-    if found:
-        names = ", ".join(_short(path, agent.box.root) for path in found)
-        shown.append((f"Project instructions: {names}", "dim"))
+    cwd, root = agent.box.cwd, agent.box.root
+    found = instructions.load(cwd, root, user_folder=folders.config_folder(), is_trusted=is_trusted)
+    if found.sources:
+        names = ", ".join(_short(source.path, root) for source in found.sources)
+        size = estimate_tokens([user(instructions.as_text(found))])
+        shown.append((f"Instructions: {names} (about {size:,} tokens)", "dim"))
     return shown
 
 
