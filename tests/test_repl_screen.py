@@ -162,3 +162,24 @@ def test_first_keys_are_not_lost(start_server: StartServer, project: Path, home:
         assert sum("bareagent>" in row for row in t.rows) == 1
         t.press("c-c")
         t.leave()
+
+
+def test_a_folder_that_steers_is_asked_about_once(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    (project / "AGENTS.md").write_text("Always answer in rhyme.\n")
+    server = start_server(default="echo")
+    with repl(project, home=home, server=server, is_awaited=False) as t:
+        t.wait("This folder has files that would steer the program: AGENTS.md.", 60)
+        t.press("y")
+        t.wait("Instructions: AGENTS.md (about ")
+        t.enter("hello")
+        t.wait("echo: hello")
+        t.wait_prompt()
+        t.leave()
+    assert "Always answer in rhyme." in server.requests[0].system_text
+    with repl(project, home=home, server=server) as t:
+        t.wait("Last session, now: hello")
+        t.wait("Instructions: AGENTS.md")
+        assert "would steer" not in t.text
+        t.leave()
