@@ -33,6 +33,7 @@ from bareagent.turn import CONTINUE, Stop
 AUTOMATIC_NAME_CHARS = 60
 NAME_CHARS = 200
 LOCK_PAUSE_S = 0.2
+READ_ANEW = "Project instructions were read anew: what the system prompt holds now goes before earlier notes of changes."
 T = TypeVar("T")
 
 
@@ -126,6 +127,16 @@ class Agent:
             self.session.append(user(CONTINUE), "continue")
         return await self._run()
 
+    async def wake(self) -> Stop | None:
+        """Start a run on what has ended in the background; None where there is nothing to tell or to tell it to.
+
+        Whether to is the face's (`background.wake`). Raises: BareAgentError.
+        """
+        if self.is_running or not (self.session.messages and self.box.jobs.has_news):
+            return None
+        self.begin()
+        return await self._run()
+
     def begin(self) -> None:
         """Log what stands before the first message of a run: system prompt, tools, changed instructions."""
         self._log_prompt()
@@ -144,6 +155,8 @@ class Agent:
         tools = self.box.specs()
         if logged is None or (logged.system, logged.tools) != (text, tools):
             self.session.record(Prompt(system=text, tools=tools))
+        if logged is not None and logged.system != text and "instructions" in self.session.view.kinds:
+            self.session.append(system(READ_ANEW), "instructions")
         self.session.working["prompt"] = True
 
     def _name_by(self, line: str) -> None:

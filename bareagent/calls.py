@@ -18,7 +18,7 @@ from bareagent.tools.background import Jobs
 from bareagent.tools.base import BadArguments, Marks, Seen, ToolContext, ToolError, decode, fit, spec
 from bareagent.tools.permissions import Verdict, judge_in, places_of
 from bareagent.tools.rules import Rules
-from bareagent.tools.skills import Skill, in_force, loaded_names, rules_of
+from bareagent.tools.skills import Skill, in_force, may_use_skills, rules_of
 
 MAX_SIDE_BY_SIDE = 8
 MAX_REPEATS = 5
@@ -30,7 +30,9 @@ class Toolbox:
     """The tools of a session and what their calls share from one turn to the next.
 
     `program_paths` are the program's own folders (configuration, data): writing there always asks.
-    `steered` are lines the user wants delivered after the present batch.
+    `steered` are lines the user wants delivered after the present batch. `front` is the session the user
+    talks to, where this is a subagent's: what is granted is granted there. `outputs` is where a session
+    without a folder keeps what is too large for the view.
     """
 
     tools: list[Tool]
@@ -39,6 +41,8 @@ class Toolbox:
     jobs: Jobs
     spawn: Spawn | None = None
     purpose: Literal["turn", "subagent"] = "turn"
+    front: Session | None = None
+    outputs: Path | None = None
     program_paths: tuple[Path, ...] = ()
     free_paths: tuple[Path, ...] = ()
     environ: dict[str, str] | None = None
@@ -79,6 +83,7 @@ class Toolbox:
     def counts_repeat(self, call: Block) -> bool:
         """Count equal calls in a row and tell whether this one is one too many."""
         if call.get("name") == "bash_output":
+            self.last_call = ""
             return False
         key = json.dumps([call.get("name"), call.get("input")], sort_keys=True, default=str)
         self.n_repeats = self.n_repeats + 1 if key == self.last_call else 1
@@ -150,7 +155,7 @@ class _Batch:
             seen=box.seen,
             spawn=box.spawn,
             marks=box.marks,
-            outputs=session.folder / "outputs" if session.folder else None,
+            outputs=session.folder / "outputs" if session.folder else box.outputs,
         )
         if box.environ is not None:
             self._context.environ = box.environ
@@ -259,19 +264,26 @@ class _Batch:
 
     async def _permitted(self, tool: Tool, params: Any, ctx: ToolContext) -> tuple[Any, str]:
         """Return the parameters to run with and a note for the model. Raises: Refused."""
-        verdict = self._judge(tool, params, ctx)
+        ground = self._ground()
+        verdict = await asyncio.to_thread(self._judge, tool, params, ctx, ground)
         if verdict.decision == "ask":
             async with self._box.asking:
                 # An answer given meanwhile may cover this call too.
-                verdict = self._judge(tool, params, ctx)
+                if self._ground() != ground:
+                    verdict = await asyncio.to_thread(self._judge, tool, params, ctx, self._ground())
                 if verdict.decision == "ask":
                     return await self._asked(tool, params, ctx, verdict)
         if verdict.decision == "deny":
             raise Refused(f"not run: {verdict.reason or 'a rule forbids it'}")
         return params, ""
 
-    def _judge(self, tool: Tool, params: Any, ctx: ToolContext) -> Verdict:
-        view = self._session.view
+    def _ground(self) -> tuple[str, Rules]:
+        """Return what a judgement stands on: the mode and the rules of this moment."""
+        return self._session.view.mode or self._config.permissions.mode, self._rules()
+
+    def _judge(self, tool: Tool, params: Any, ctx: ToolContext, ground: tuple[str, Rules]) -> Verdict:
+        """Judge a call, in a thread: of a search through a folder it looks at every file's name."""
+        mode, rules = ground
         places = places_of(
             ctx.root,
             Path.home(),
@@ -281,25 +293,23 @@ class _Batch:
             cwd=ctx.marks.shell_cwd or ctx.cwd,
             search_path=ctx.environ.get("PATH"),
         )
-        return judge_in(
-            tool.needs(params, ctx),
-            tool=tool.name,
-            mode=view.mode or self._config.permissions.mode,
-            rules=self._rules(),
-            places=places,
-        )
+        return judge_in(tool.needs(params, ctx), tool=tool.name, mode=mode, rules=rules, places=places)
+
+    def _granting(self) -> Session:
+        return self._box.front or self._session
 
     def _rules(self) -> Rules:
-        """Return the rules of the settings, the session's grants, and of skills loaded in this run."""
+        """Return the rules of the settings, the session's grants, and of skills in use in this run."""
         settings, view = self._config.permissions, self._session.view
         allow, ask = list(settings.allow), list(settings.ask)
         begin = max((i for i, kind in enumerate(view.kinds) if kind == "line"), default=0)
-        names = loaded_names(view.messages[begin:])
-        for skill in in_force(names, self._box.skills()) if names else ():
+        run = view.messages[begin:]
+        skills = self._box.skills() if may_use_skills(run) else ()
+        for skill in in_force(run, skills):
             more_allowed, more_asked = rules_of(skill, [tool.name for tool in self._box.tools])
             allow += more_allowed
             ask += more_asked
-        return Rules.of(allow, ask, settings.deny, view.grants)
+        return Rules.of(allow, ask, settings.deny, self._granting().view.grants)
 
     async def _asked(self, tool: Tool, params: Any, ctx: ToolContext, verdict: Verdict) -> tuple[Any, str]:
         reply = await self._ask(await _question(tool, params, ctx, verdict))
@@ -308,7 +318,7 @@ class _Batch:
                 return params, ""
             case "always":
                 if verdict.rule:
-                    self._session.record(Grant(rule=verdict.rule))
+                    self._granting().record(Grant(rule=verdict.rule))
                 return params, ""
             case "edit" if hasattr(params, "command") and reply.text.strip():
                 return _edited(params, reply), f"[the user changed the command to: {reply.text}]"

@@ -31,6 +31,8 @@ from bareagent.store.places import LOG_NAME
 from bareagent.tools.subagent import COMPACTION_THRESHOLD, mode_for, system_prompt, tools_for
 
 PROGRESS_CELLS = 80
+LEAST_USD = 1e-9
+"""What is left of a used-up `limits.cost_usd`: nothing, but not "no limit"."""
 
 
 class Head(Protocol):
@@ -44,7 +46,7 @@ class Spawner:
     """Starts subagents for one session; `depth` counts how deep that session stands (0: in front).
 
     What a subagent costs is counted in the session that started it; an interrupt reaches it, since it
-    runs inside its call.
+    runs inside its call. Instructions and granted rules are those of the session in front.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Spawner:
     ) -> None:
         """Hold what every subagent shares with its parent."""
         self._parent = parent
+        self._front = box.front or parent
         self._provider = provider
         self._box = box
         self._config = config
@@ -71,16 +74,16 @@ class Spawner:
 
     async def __call__(self, task: str, *, type: str) -> Output:
         """Run a task to its end and return the final text."""
-        self._n_started += 1
-        name = f"a{self._n_started}"
+        name = self._next_name()
         session = self._session(name, type, task)
         emit = _Progress(self._emit, name)
-        box = self._toolbox(session, type)
+        config = self._settings()
+        box = self._toolbox(session, type, name)
         box.spawn = Spawner(
-            session, self._provider, box, self._config, emit, self._ask, self._head, self._depth + 1
+            session, self._provider, box, config, emit, self._ask, self._head, self._depth + 1
         )
         try:
-            stop = await agent_loop(session, self._provider, box, self._settings(), emit, self._ask)
+            stop = await agent_loop(session, self._provider, box, config, emit, self._ask)
         finally:
             emit.end()
             await box.jobs.end_all()
@@ -91,25 +94,44 @@ class Spawner:
             text = f"[the subagent ended early: {stop.detail or stop.reason}]\n{text}"
         return Output(text=text, is_error=stop.reason != "end_turn")
 
+    def _next_name(self) -> str:
+        """Return a1, a2 …, past those whose files a resumed session still has."""
+        while True:
+            self._n_started += 1
+            name = f"a{self._n_started}"
+            folder = self._parent.folder
+            kept = [folder / "agents" / name, folder / "outputs" / name] if folder else []
+            if not any(path.exists() for path in kept):
+                return name
+
     def _session(self, name: str, type: str, task: str) -> Session:
         session = self._empty_session(name)
         tools = tools_for(type, self._box.tools, self._depth + 1)
         session.record(
-            Prompt(
-                system=system_prompt(type, self._head.text()),
-                tools=Toolbox.of(tools, session).specs(),
-            )
+            Prompt(system=system_prompt(type, self._instructed()), tools=Toolbox.of(tools, session).specs())
         )
+        front = self._front.view
+        for message, kind in zip(front.messages, front.kinds, strict=True):
+            if kind == "instructions":
+                session.append(message, kind)
         mode = self._parent.view.mode or self._config.permissions.mode
         session.record(Mode(mode=mode_for(type, mode)))
         session.append(user(task), "line")
         return session
 
+    def _instructed(self) -> str:
+        """Return the system prompt of the session in front."""
+        # Made anew it would count a change on disk as told, and the session in front would never hear of it.
+        prompt = self._front.view.prompt
+        return prompt.system if prompt is not None else self._head.text()
+
     def _empty_session(self, name: str) -> Session:
         parent = self._parent
         full_name = f"{parent.id}/{name}"
         if not self._config.subagent.keep_log or parent.folder is None:
-            return Session.in_memory(parent.cwd, full_name)
+            session = Session.in_memory(parent.cwd, full_name)
+            session.redactor = parent.redactor  # its large results are stored on disk
+            return session
         folder = parent.folder / "agents" / name
         make_private_folder(folder)
         log = Log.create(folder / LOG_NAME, parent.redactor.mask_body)
@@ -118,20 +140,29 @@ class Spawner:
         session.record(SessionStart(id=full_name, cwd=str(parent.cwd), program=__version__))
         return session
 
-    def _toolbox(self, session: Session, type: str) -> Toolbox:
+    def _toolbox(self, session: Session, type: str, name: str) -> Toolbox:
         box = Toolbox.of(tools_for(type, self._box.tools, self._depth + 1), session)
         box.cwd, box.root = self._box.cwd, self._box.root
         box.program_paths, box.free_paths = self._box.program_paths, self._box.free_paths
         box.environ, box.skills = self._box.environ, self._box.skills
         box.asking = self._box.asking
         box.purpose = "subagent"
+        box.front = self._front
+        outputs = self._parent.folder / "outputs" if self._parent.folder else self._box.outputs
+        if outputs is not None:
+            box.outputs = outputs / name
+            box.free_paths += (outputs,)
         return box
 
     def _settings(self) -> Config:
         compaction = msgspec.structs.replace(
             self._config.compaction, threshold=COMPACTION_THRESHOLD, exit_after_tool=False
         )
-        return msgspec.structs.replace(self._config, compaction=compaction)
+        limits = self._config.limits
+        if limits.cost_usd:
+            left = max(limits.cost_usd - self._parent.view.cost_usd, LEAST_USD)
+            limits = msgspec.structs.replace(limits, cost_usd=left)
+        return msgspec.structs.replace(self._config, compaction=compaction, limits=limits)
 
     def _bill(self, session: Session) -> None:
         cost_usd = session.view.cost_usd

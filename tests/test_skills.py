@@ -146,10 +146,22 @@ def test_loaded_skills_are_known_by_the_calls() -> None:
         content = [{"type": "tool_use", "id": "c", "name": "load_skill", "input": {"name": name}}]
         return {"role": "assistant", "content": [*content, call("bash", command="ls")]}
 
-    messages: list[Message] = [{"role": "user", "content": [text_block("x")]}, loads("a"), loads(5)]
-    assert skills.loaded_names(messages) == ["a"]
+    odd = {"type": "tool_use", "id": "c", "name": "load_skill", "input": "s"}
+    run: list[Message] = [
+        {"role": "user", "content": [text_block("x")]},
+        loads(" /a"),
+        loads(5),
+        {"role": "assistant", "content": [odd]},
+    ]
+    assert skills.loaded_names(run) == ["a"]
     known = [skill("bash", is_project=True)]
-    assert skills.in_force(["s", "other"], known) == known
+    assert skills.in_force(run, known) == []
+    assert skills.in_force([*run, loads("s")], known) == known
+
+
+def test_a_rule_that_cannot_be_read_allows_nothing() -> None:
+    own = skill("Bash(git add *)", "Bash(rm && x)", "Bash(make:*)", "???", is_project=False)
+    assert skills.rules_of(own, ["bash"]) == (["bash(git add:*)", "bash(make:*)"], [])
 
 
 def test_the_text_for_the_model_is_short() -> None:

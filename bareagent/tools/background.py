@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -152,9 +152,17 @@ class Jobs:
         job.is_told = True
         return job
 
+    @property
+    def has_news(self) -> bool:
+        """A job has ended and nobody was told."""
+        return any(self._untold())
+
+    def _untold(self) -> Iterator[Job]:
+        return (job for job in self._jobs.values() if job.ended is not None and not job.is_told)
+
     def notices(self) -> str:
         """Return the ends nobody was told of yet, each once; empty if there are none."""
-        ended = [job for job in self._jobs.values() if job.ended is not None and not job.is_told]
+        ended = list(self._untold())
         if not ended:
             return ""
         for job in ended:

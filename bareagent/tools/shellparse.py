@@ -5,6 +5,7 @@ the grammar and bash may differ, is a fault, and a command with a fault is asked
 """
 
 import re
+import threading
 import unicodedata
 from functools import cache
 from typing import TYPE_CHECKING, Literal
@@ -95,6 +96,10 @@ class Script(msgspec.Struct, kw_only=True):
     is_opaque: bool = False
 
 
+# Calls of several subagents are judged side by side, in threads; a parser has one state.
+_one_at_a_time = threading.Lock()
+
+
 @cache
 def _parser() -> "Parser":
     import tree_sitter
@@ -109,7 +114,8 @@ def parse(command: str) -> Script:
     if reason:
         return Script(faults=[reason], is_opaque=True)
     source = command.encode()
-    root = _parser().parse(source).root_node
+    with _one_at_a_time:
+        root = _parser().parse(source).root_node
     if root.has_error:
         return Script(faults=["it cannot be parsed"], is_opaque=True)
     reader = _Reader(source)

@@ -8,11 +8,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bareagent.messages import Message, calls
+from bareagent.errors import ConfigError
+from bareagent.messages import Message, calls, text_of
 from bareagent.sanitize import clean, one_line
 from bareagent.seams import Need, Output
 from bareagent.tools import frontmatter
 from bareagent.tools.base import NOTHING, Params, ToolContext, ToolError, text_for_model
+from bareagent.tools.rules import parse_rule
 from bareagent.tools.sensitive import is_inside, real
 
 FILE = "SKILL.md"
@@ -118,7 +120,11 @@ def as_text(skill: Skill) -> str:
     may = f"\nTools it may use: {', '.join(skill.allowed) or 'none'}." if skill.allowed is not None else ""
     files = sorted(path.name for path in skill.folder.iterdir() if path.name != FILE)[:20]
     more = f"\nFiles beside it: {', '.join(files)}." if files else ""
-    return f"Skill {skill.name} (folder {skill.folder}).{may}{clean(more)}\n\n{skill.body()}"
+    return f"{_title(skill)}{may}{clean(more)}\n\n{skill.body()}"
+
+
+def _title(skill: Skill) -> str:
+    return f"Skill {skill.name} (folder {skill.folder})."
 
 
 def invocation(skill: Skill, arguments: str) -> str:
@@ -132,29 +138,55 @@ def invocation(skill: Skill, arguments: str) -> str:
     return f"{text}\n\n{arguments.strip() or 'Do this now.'}"
 
 
-def in_force(names: Iterable[str], skills: Sequence[Skill]) -> list[Skill]:
-    """Return the skills of these names that say what tools they use."""
-    wanted = set(names)
-    return [skill for skill in skills if skill.name in wanted and skill.allowed is not None]
+def may_use_skills(run: Sequence[Message]) -> bool:
+    """Tell, without a look at the disk, whether a skill may be in use in these messages of a run."""
+    return bool(loaded_names(run)) or _first_text(run).startswith("Skill ")
+
+
+def in_force(run: Sequence[Message], skills: Sequence[Skill]) -> list[Skill]:
+    """Return the skills in use in a run that say what tools they use.
+
+    A skill is in use when a call loaded it, or when the run's line is its `/skill-name`.
+    """
+    names, line = set(loaded_names(run)), _first_text(run)
+    return [
+        skill
+        for skill in skills
+        if skill.allowed is not None and (skill.name in names or line.startswith(_title(skill)))
+    ]
+
+
+def _first_text(run: Sequence[Message]) -> str:
+    return text_of(run[0]) if run and run[0]["role"] == "user" else ""
 
 
 def loaded_names(messages: Iterable[Message]) -> list[str]:
     """Return the names of skills that calls in these messages loaded."""
     found = [call for message in messages if message["role"] == "assistant" for call in calls(message)]
-    names = [call.get("input", {}).get("name") for call in found if call.get("name") == "load_skill"]
-    return [name for name in names if isinstance(name, str)]
+    inputs = [call.get("input") for call in found if call.get("name") == "load_skill"]
+    names = [given.get("name") for given in inputs if isinstance(given, dict)]
+    return [name.strip().lstrip("/") for name in names if isinstance(name, str)]
 
 
 def rules_of(skill: Skill, tool_names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the allow and ask rules that hold while a skill is in use.
 
     The user's own skill may allow what it names; a project's only narrows: what it does not name asks.
+    A rule that cannot be read allows nothing.
     """
     named = [_own_name(rule) for rule in skill.allowed or ()]
     if not skill.is_project:
-        return named, []
+        return [rule for rule in named if _is_rule(rule)], []
     tools = {rule.partition("(")[0] for rule in named}
     return [], [name for name in tool_names if name not in tools and name != "load_skill"]
+
+
+def _is_rule(text: str) -> bool:
+    try:
+        parse_rule(text)
+    except ConfigError:
+        return False
+    return True
 
 
 _OTHER_NAMES = {
@@ -170,6 +202,8 @@ _OTHER_NAMES = {
 def _own_name(rule: str) -> str:
     """Skills written for other agents name the same tools in another way."""
     tool, bracket, rest = rule.strip().partition("(")
+    if rest.endswith(" *)"):
+        rest = f"{rest[:-3]}:*)"
     return _OTHER_NAMES.get(tool.lower(), tool.lower()) + bracket + rest
 
 
