@@ -1,7 +1,8 @@
 """What a call costs this machine: prepare, build, validate and log, by the length of log and view.
 
 `by_log`: the view is held under the limit, the log grows from 100 to 10,000 messages. `by_view`: nothing is
-cleared; time per message of prepare, lowering and checking, JSON encoding left out. `compaction`: local work
+cleared; time per message of prepare, build, validate and log, JSON encoding left out (`anew_us`: lowering
+and checking of a request that has none before it, as after a resume). `compaction`: local work
 of one full compaction of 1,000 messages against `json.dumps` of a tenth of them (the baseline).
 """
 
@@ -18,7 +19,7 @@ from bareagent.config import Compaction, Config
 from bareagent.entries import Prompt, Usage
 from bareagent.messages import Message, text_block, user
 from bareagent.provider.lower import lower
-from bareagent.provider.request import build
+from bareagent.provider.request import Builder
 from bareagent.provider.validate import check
 from bareagent.seams import Emit, ModelInfo, Price, Reply, Request
 from bareagent.session import Session
@@ -63,6 +64,7 @@ class Bench:
         self.session = session
         self.config = config
         self.provider = Instant()
+        self.builder = Builder()
         self.n = 0
         session.record(Prompt(system="You help with code. " * 200))
         session.append(user("Work through the list."), "line")
@@ -97,19 +99,24 @@ class Bench:
         """Return the CPU seconds of one whole call: prepare, build with its checks, log."""
         start = time.process_time()
         await self.prepare()
-        build(context.request(self.session, self.provider, [], self.config), MODEL)
+        self.builder.build(context.request(self.session, self.provider, [], self.config), MODEL)
         self.round()
         return time.process_time() - start
 
     async def bare_call(self) -> float:
-        """Return the CPU seconds of prepare, lowering and checking alone."""
+        """Return the CPU seconds of one whole call but for joining the JSON of its blocks."""
         start = time.process_time()
         await self.prepare()
-        request = context.request(self.session, self.provider, [], self.config)
-        check(lower(request.messages, MODEL).messages)
-        spent = time.process_time() - start
+        self.builder.take(context.request(self.session, self.provider, [], self.config), MODEL)
         self.round("ok")
-        return spent
+        return time.process_time() - start
+
+    def anew(self) -> float:
+        """Return the CPU seconds of lowering and checking a view that was never sent."""
+        request = context.request(self.session, self.provider, [], self.config)
+        start = time.process_time()
+        check(lower(request.messages, MODEL).messages)
+        return time.process_time() - start
 
 
 def ignore(_heard: object) -> None:
@@ -145,14 +152,19 @@ async def by_view(sizes: tuple[int, int]) -> dict[str, Any]:
             bench.round("ok")
         await bench.bare_call()
     spent = [[await bench.bare_call() for bench in benches] for _ in range(15)]
-    small, large = (
-        median(list(column)) / size * 1e6
-        for column, size in zip(zip(*spent, strict=True), sizes, strict=True)
-    )
+    small, large = _a_message(spent, sizes)
+    anew = _a_message([[bench.anew() for bench in benches] for _ in range(5)], sizes)
     return {
-        "us_a_message": {sizes[0]: round(small, 2), sizes[1]: round(large, 2)},
+        "us_a_message": {sizes[0]: round(small, 3), sizes[1]: round(large, 3)},
         "ratio": round(large / small, 2),
+        "anew_us": {sizes[0]: round(anew[0], 2), sizes[1]: round(anew[1], 2)},
     }
+
+
+def _a_message(spent: list[list[float]], sizes: tuple[int, int]) -> tuple[float, float]:
+    """Return the middle of each column in microseconds a message."""
+    small, large = (median(list(column)) * 1e6 for column in zip(*spent, strict=True))
+    return small / sizes[0], large / sizes[1]
 
 
 async def compaction(size: int) -> dict[str, Any]:

@@ -391,10 +391,10 @@ async def test_a_broken_prefix_is_reported_unless_an_epoch_explains_it(
         await talk.agent.run("first")
         await talk.agent.run("second")
         talk.session.record(Epoch(reason="a test"))
-        first[0]["content"][0]["text"] = "other"
+        first[0] = user("other")
         await talk.agent.run("third")
         assert not faults_in(talk)
-        first[0]["content"][0]["text"] = "first"
+        first[0] = user("first")
         await talk.agent.run("fourth")
         assert faults_in(talk) == [
             "This request did not begin with the one before (block 0): a fault of bareagent."

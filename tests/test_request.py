@@ -15,7 +15,7 @@ from bareagent.errors import InvalidRequest
 from bareagent.messages import Block, Message, answer, system, text_block, user
 from bareagent.provider import models
 from bareagent.provider.lower import CLOSE_TAG, OPEN_TAG, Lowered, lower
-from bareagent.provider.request import PrefixWatch, broke_at, build, rebuild
+from bareagent.provider.request import Builder, Built, PrefixWatch, broke_at, build, rebuild
 from bareagent.provider.validate import check
 from bareagent.seams import ModelInfo, Request
 from tests.server import Model
@@ -114,6 +114,30 @@ def test_a_longer_view_begins_with_the_shorter_one(view: list[Message]) -> None:
     assert [watch.check(one) for one in built] == [""] * len(built)
     for shorter, longer in pairwise(built):
         assert longer.chunks[: len(shorter.chunks)] == shorter.chunks
+
+
+def outcome(make: Callable[..., Built], request: Request) -> Built | str:
+    try:
+        return make(request, CLAUDE)
+    except InvalidRequest as error:
+        return str(error)
+
+
+@given(views(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_builder_that_remembers_gives_the_same_bytes_and_refusals(view: list[Message], data: Any) -> None:
+    """Whatever is appended, taken back, put in another's place or left without an answer in between."""
+    builder = Builder()
+    for _ in range(data.draw(st.integers(2, 8))):
+        if data.draw(st.booleans()):
+            place = data.draw(st.integers(0, len(view) - 1))
+            other = data.draw(st.sampled_from([user("other"), said(thought()), results(), system("an item")]))
+            view = [*view[:place], other, *view[place + 1 :]]
+        end = data.draw(st.integers(1, len(view)))
+        protect = data.draw(st.sampled_from([(), ("bash",)]))
+        n = data.draw(st.sampled_from([0, 100]))
+        request = Request(messages=view[:end], tools=[TOOL], protect=protect, min_chars=n)
+        assert outcome(builder.build, request) == outcome(build, request)
 
 
 @given(views())

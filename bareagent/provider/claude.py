@@ -22,7 +22,7 @@ from bareagent.provider import failures, lazy_sdk, models, retry
 from bareagent.provider.adapt import Adapted
 from bareagent.provider.model_cache import ModelCache
 from bareagent.provider.presets import OFFICIAL_URL, Found, Preset
-from bareagent.provider.request import Built, PrefixWatch, build
+from bareagent.provider.request import Builder, Built, PrefixWatch, build
 from bareagent.provider.stream import Assembler, Event, events_of
 from bareagent.seams import Emit, ModelInfo, Reply, Request
 
@@ -95,6 +95,7 @@ class ClaudeProvider:
         self._client_lock = asyncio.Lock()
         self._cache = ModelCache(preset.base_url or preset.kind)
         self._watch = PrefixWatch()
+        self._builder = Builder()
         self._adapted = Adapted()
         self._paused: list[Message] = []
         self._said_unknown: set[str] = set()
@@ -212,7 +213,8 @@ class ClaudeProvider:
         if request.messages and request.messages[-1] in self._paused:
             request = msgspec.structs.replace(request, is_paused=True)
         n = self._adapted.n_without_thinking(request.messages)
-        return build(request, self._adapted.to(model), self._config.thinking, n_without_thinking=n)
+        made = self._builder.build if request.purpose == "turn" else build
+        return made(request, self._adapted.to(model), self._config.thinking, n_without_thinking=n)
 
     async def _model_of(self, request: Request) -> ModelInfo:
         if request.model and request.model != self._model.name:

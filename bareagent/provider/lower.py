@@ -1,12 +1,13 @@
 """Lowers a view to what the API takes: system items become tagged text, neighbours of one role merge.
 
-Pure and deterministic: the same view gives the same blocks, and a longer view begins with them.
+Deterministic: the same view gives the same blocks, and a longer view begins with them.
 """
 
 import re
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from operator import is_
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from bareagent.messages import Block, Message, blocks_of
 from bareagent.seams import ModelInfo
@@ -16,6 +17,7 @@ CLOSE_TAG = "</system-message>"
 THINKING = frozenset({"thinking", "redacted_thinking"})
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
 _PAIRED = frozenset({"tool_use", "tool_result"})
+T = TypeVar("T")
 
 
 class Lowered(NamedTuple):
@@ -23,6 +25,13 @@ class Lowered(NamedTuple):
 
     role: Literal["user", "assistant"]
     blocks: list[Block]
+
+
+class _Joined(NamedTuple):
+    """Neighbours of one role as one message, and the index of the first of them."""
+
+    start: int
+    lowered: Lowered
 
 
 class Split(NamedTuple):
@@ -38,16 +47,71 @@ def lower(messages: Sequence[Message], model: ModelInfo, n_without_thinking: int
     The first `n_without_thinking` messages give no thinking blocks: a server refused them (another
     model's, or from before an edit of the history).
     """
-    n_head = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
-    rules = _Rules(is_claude(model), model.capabilities.thinking != "none")
-    unthinking = _Rules(rules.is_strict, has_thinking=False)
-    head = [
-        _plain(block) for message in messages[:n_head] for block in blocks_of(message) if not is_blank(block)
-    ]
-    lowered: list[Lowered] = []
-    for index in range(n_head, len(messages)):
-        _join(lowered, messages[index], rules if index >= n_without_thinking else unthinking)
-    return Split(head, _settled(lowered))
+    return Lowering().lower(messages, model, n_without_thinking)
+
+
+class Lowering:
+    """Lowers a view that grows from request to request; what two of them begin with is lowered once.
+
+    A message is known again by being the same object: a view's messages are never changed in place.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._given: Sequence[Message] = ()
+        self._how: object = None
+        self._settled: list[Lowered] = []
+        self._starts: list[int] = []
+
+    def lower(self, messages: Sequence[Message], model: ModelInfo, n_without_thinking: int = 0) -> Split:
+        """Return what `lower` does; messages lowered before are the same objects."""
+        n_head = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
+        head = [
+            _plain(block)
+            for message in messages[:n_head]
+            for block in blocks_of(message)
+            if not is_blank(block)
+        ]
+        rules = _Rules(is_claude(model), model.capabilities.thinking != "none")
+        n_unthinking = max(n_without_thinking - n_head, 0)
+        body = messages[n_head:]
+        self._forget_changed(body, (rules, n_unthinking))
+        self._go_on(body, rules, n_unthinking)
+        return Split(head, list(self._settled))
+
+    def _forget_changed(self, body: Sequence[Message], how: object) -> None:
+        """Keep what no later message can change: all but the last two of what stands on equal messages."""
+        n_same = n_alike(self._given, body, is_) if how == self._how else 0
+        n_kept = max(bisect_left(self._starts, n_same) - 2, 0)
+        self._given, self._how = body, how
+        del self._settled[n_kept:]
+
+    def _go_on(self, body: Sequence[Message], rules: "_Rules", n_unthinking: int) -> None:
+        n_kept = len(self._settled)
+        first = self._starts[n_kept] if n_kept else 0
+        del self._starts[n_kept:]
+        unthinking = _Rules(rules.is_strict, has_thinking=False)
+        joined: list[_Joined] = []
+        for index in range(first, len(body)):
+            _join(joined, body[index], rules if index >= n_unthinking else unthinking, index)
+        for place, (start, (role, given)) in enumerate(joined):
+            is_last = place == len(joined) - 1
+            blocks = given if role == "user" or is_last else _without_thinking_at_the_end(given)
+            if self._settled and self._settled[-1].role == role:  # a reply between them said nothing
+                self._settled[-1].blocks.extend(blocks)
+            elif blocks:
+                self._settled.append(Lowered(role, blocks))
+                self._starts.append(start)
+        for place in range(max(n_kept, 1), len(self._settled)):
+            reply, message = self._settled[place - 1], self._settled[place]
+            if message.role == "user":
+                message.blocks[:] = _results_first(message.blocks, reply.blocks)
+
+
+def n_alike(old: Sequence[T], new: Sequence[T], is_alike: Callable[[T, T], bool]) -> int:
+    """Return how many items two sequences begin with in common."""
+    alike = list(map(is_alike, old, new))
+    return alike.index(False) if False in alike else len(alike)
 
 
 def is_claude(model: ModelInfo) -> bool:
@@ -84,31 +148,15 @@ def _kept(message: Message, rules: _Rules) -> list[Block]:
     return kept
 
 
-def _join(lowered: list[Lowered], message: Message, rules: _Rules) -> None:
+def _join(joined: list[_Joined], message: Message, rules: _Rules, index: int) -> None:
     role: Literal["user", "assistant"] = "assistant" if message["role"] == "assistant" else "user"
     blocks = _kept(message, rules)
     if not blocks:
         return
-    if lowered and lowered[-1].role == role:
-        lowered[-1].blocks.extend(blocks)
+    if joined and joined[-1].lowered.role == role:
+        joined[-1].lowered.blocks.extend(blocks)
     else:
-        lowered.append(Lowered(role, blocks))
-
-
-def _settled(lowered: list[Lowered]) -> list[Lowered]:
-    """Leave out thinking that nothing follows in its message; put results first and in call order."""
-    settled: list[Lowered] = []
-    for index, (role, given) in enumerate(lowered):
-        is_last = index == len(lowered) - 1
-        blocks = given if role == "user" or is_last else _without_thinking_at_the_end(given)
-        if settled and settled[-1].role == role:  # a reply between them said nothing
-            settled[-1].blocks.extend(blocks)
-        elif blocks:
-            settled.append(Lowered(role, blocks))
-    for reply, message in pairwise(settled):
-        if message.role == "user":
-            message.blocks[:] = _results_first(message.blocks, reply.blocks)
-    return settled
+        joined.append(_Joined(index, Lowered(role, blocks)))
 
 
 def _without_thinking_at_the_end(blocks: list[Block]) -> list[Block]:

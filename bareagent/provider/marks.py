@@ -27,18 +27,18 @@ def choose(
     *,
     has_system: bool,
     has_tools: bool,
-    protect: Sequence[str] = (),
-    min_chars: int = 0,
+    clearable: Place | None,
 ) -> list[str]:
     """Return the marks in the order of the request: "system" or "tools", then blocks.
 
-    By priority: the tail; the end of the system prompt (which covers the tools); the clear boundary;
-    the previous tail, where the newest turn adds more blocks than the server looks back over.
+    By priority: the tail; the end of the system prompt (which covers the tools); the clear boundary
+    (what stands before the oldest `clearable` result); the previous tail, where the newest turn adds
+    more blocks than the server looks back over.
     """
     wanted: list[Place | str | None] = [
         last_before(messages, len(messages), 0),
         "system" if has_system else None,
-        boundary(messages, protect, min_chars),
+        last_before(messages, *clearable) if clearable else None,
         _previous_tail(messages),
         "tools" if has_tools and not has_system else None,
     ]
@@ -47,15 +47,17 @@ def choose(
     return [*heads, *(str(mark) for mark in sorted(m for m in chosen if not isinstance(m, str)))]
 
 
-def boundary(messages: Sequence[Lowered], protect: Sequence[str], min_chars: int) -> Place | None:
-    """Return the last block before the oldest result that a micro batch may still clear."""
+def oldest_clearable(
+    messages: Sequence[Lowered], protect: Sequence[str], min_chars: int, start: int = 0
+) -> Place | None:
+    """Return the oldest result from message `start` on that a micro batch may still clear."""
     names: dict[str, str] = {}
-    for index, message in enumerate(messages):
-        for place, block in enumerate(message.blocks):
+    for index in range(max(start - 1, 0), len(messages)):
+        for place, block in enumerate(messages[index].blocks):
             if block.get("type") == "tool_use":
                 names[str(block.get("id"))] = str(block.get("name"))
-            elif _is_clearable(block, names, protect, min_chars):
-                return last_before(messages, index, place)
+            elif index >= start and _is_clearable(block, names, protect, min_chars):
+                return Place(index, place)
     return None
 
 

@@ -1,12 +1,14 @@
-"""Builds a request: view → bytes. Pure, and deterministic to the byte.
+"""Builds a request: view → bytes, deterministic to the byte.
 
-Encoding is fast enough (a quarter of `json.dumps`) that nothing is kept from one request to the next:
-what is sent can never differ from the view.
+Messages are known again by being the same objects, which a view never changes in place: what a request
+begins with in common with the one before is neither lowered, nor checked, nor encoded a second time.
 """
 
 import copy
 import hashlib
 from collections.abc import Sequence
+from itertools import chain
+from operator import is_
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +18,7 @@ from bareagent.entries import Sent, ToolSpec
 from bareagent.errors import InvalidRequest
 from bareagent.messages import Block, Message
 from bareagent.provider import marks as cache_marks
-from bareagent.provider.lower import Lowered, lower
+from bareagent.provider.lower import Lowered, Lowering, Split, lower, n_alike
 from bareagent.provider.thinking import thinking_fields
 from bareagent.provider.validate import check
 from bareagent.sanitize import scrub
@@ -78,6 +80,67 @@ def build(
 
     Raises: InvalidRequest where the view breaks a rule of the API.
     """
+    return Builder().build(request, model, thinking, n_without_thinking=n_without_thinking)
+
+
+class Builder:
+    """Builds the requests of a conversation that grows; gives the same bytes as `build`."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._lowering = Lowering()
+        self._messages: list[Lowered] = []
+        self._chunks: list[list[Chunk]] = []
+        self._bare: tuple[object, int] = ((), 0)
+
+    def build(
+        self,
+        request: Request,
+        model: ModelInfo,
+        thinking: Thinking | None = None,
+        *,
+        n_without_thinking: int = 0,
+    ) -> Built:
+        """Return the request as bytes. Raises: as `build`."""
+        head = _head(request, model, thinking, n_without_thinking)
+        split, clearable = self.take(request, model, n_without_thinking)
+        marks: list[str] = []
+        if model.capabilities.cache and model.cache_life.seconds:
+            marks = cache_marks.choose(
+                split.messages,
+                has_system=bool(split.system),
+                has_tools=bool(request.tools),
+                clearable=clearable,
+            )
+            if model.cache_life.seconds >= HOUR_S:
+                head["ttl"] = "1h"
+        return _assembled(head, marks, split.system, request.tools, self._chunks)
+
+    def take(
+        self, request: Request, model: ModelInfo, n_without_thinking: int = 0
+    ) -> tuple[Split, cache_marks.Place | None]:
+        """Lower, check and encode what is new; return it all, and where the oldest clearable result is.
+
+        Raises: InvalidRequest, and then nothing new counts as known.
+        """
+        split = self._lowering.lower(request.messages, model, n_without_thinking)
+        n_known = n_alike(self._messages, split.messages, is_)
+        check(split.messages, is_paused=request.is_paused, n_checked=n_known)
+        self._chunks = [*self._chunks[:n_known], *map(_chunks, split.messages[n_known:])]
+        self._messages = split.messages
+        return split, self._oldest_clearable(request, n_known)
+
+    def _oldest_clearable(self, request: Request, n_known: int) -> cache_marks.Place | None:
+        """Look only behind the known messages that hold nothing to clear."""
+        rules = (tuple(request.protect), request.min_chars)
+        known_rules, n_bare = self._bare
+        start = min(n_bare, n_known) if known_rules == rules else 0
+        found = cache_marks.oldest_clearable(self._messages, *rules, start)
+        self._bare = (rules, found.message if found else len(self._messages))
+        return found
+
+
+def _head(request: Request, model: ModelInfo, thinking: Thinking | None, n_without_thinking: int) -> Head:
     max_tokens = min(request.max_tokens or model.max_output, model.max_output)
     if max_tokens < MIN_OUTPUT_TOKENS:
         raise InvalidRequest(f"max_tokens: {max_tokens} is less than {MIN_OUTPUT_TOKENS}")
@@ -88,20 +151,7 @@ def build(
         head["n_without_thinking"] = n_without_thinking
     if model.capabilities.thinking == "none":
         head["no_thinking"] = True
-    split = lower(request.messages, model, n_without_thinking)
-    check(split.messages, is_paused=request.is_paused)
-    marks: list[str] = []
-    if model.capabilities.cache and model.cache_life.seconds:
-        marks = cache_marks.choose(
-            split.messages,
-            has_system=bool(split.system),
-            has_tools=bool(request.tools),
-            protect=request.protect,
-            min_chars=request.min_chars,
-        )
-        if model.cache_life.seconds >= HOUR_S:
-            head["ttl"] = "1h"
-    return _assembled(head, marks, split.system, request.tools, split.messages)
+    return head
 
 
 def rebuild(messages: Sequence[Message], tools: Sequence[ToolSpec], sent: Sent) -> Rebuilt:
@@ -113,7 +163,7 @@ def rebuild(messages: Sequence[Message], tools: Sequence[ToolSpec], sent: Sent) 
         model, capabilities=msgspec.structs.replace(model.capabilities, thinking=thinking)
     )
     split = lower(messages, model, int(head.get("n_without_thinking", 0)))
-    built = _assembled(head, list(sent.marks), split.system, tools, split.messages)
+    built = _assembled(head, list(sent.marks), split.system, tools, list(map(_chunks, split.messages)))
     return Rebuilt(body=built.body, is_exact=bool(sent.sha256) and built.sha256 == sent.sha256)
 
 
@@ -132,23 +182,26 @@ def _encoded(blocks: Sequence[Block]) -> list[bytes]:
         return list(map(encode, blocks))
 
 
+def _chunks(message: Lowered) -> list[Chunk]:
+    return [Chunk(message.role, data) for data in _encoded(message.blocks)]
+
+
 def _assembled(
     head: Head,
     marks: list[str],
     system: list[Block],
     tools: Sequence[ToolSpec],
-    messages: Sequence[Lowered],
+    messages: Sequence[list[Chunk]],
 ) -> Built:
     mark = b',"cache_control":{"type":"ephemeral"' + (b',"ttl":"1h"}}' if "ttl" in head else b"}}")
     systems = _encoded(system)
     specs = [encode(_tool(tool)) for tool in tools]
-    chunks = [_encoded(message.blocks) for message in messages]
     parts = [_fields(head)]
     if systems:
         parts.append(b'"system":[' + b",".join(_marked(systems, "system" in marks, mark)) + b"]")
     if specs:
         parts.append(b'"tools":[' + b",".join(_marked(specs, "tools" in marks, mark)) + b"]")
-    parts.append(b'"messages":[' + b",".join(_messages(messages, chunks, marks, mark)) + b"]}")
+    parts.append(b'"messages":[' + b",".join(_messages(messages, marks, mark)) + b"]}")
     body = b",".join(parts)
     return Built(
         body=body,
@@ -157,7 +210,7 @@ def _assembled(
         head=head,
         system=b",".join(systems),
         tools=b",".join(specs),
-        chunks=[Chunk(m.role, data) for m, blocks in zip(messages, chunks, strict=True) for data in blocks],
+        chunks=list(chain.from_iterable(messages)),
     )
 
 
@@ -175,17 +228,13 @@ def _marked(blocks: list[bytes], is_marked: bool, mark: bytes) -> list[bytes]:
     return [*blocks[:-1], blocks[-1][:-1] + mark] if is_marked else blocks
 
 
-def _messages(
-    messages: Sequence[Lowered], chunks: list[list[bytes]], marks: list[str], mark: bytes
-) -> list[bytes]:
-    shown = list(chunks)
-    for place in marks:
-        if place in {"system", "tools"}:
-            continue
-        i, j = map(int, place.split("."))
-        shown[i] = [*shown[i][:j], shown[i][j][:-1] + mark, *shown[i][j + 1 :]]
+def _messages(messages: Sequence[list[Chunk]], marks: list[str], mark: bytes) -> list[bytes]:
+    marked = {tuple(map(int, place.split("."))) for place in marks if place not in {"system", "tools"}}
+    shown = [[data for _, data in message] for message in messages]
+    for i, j in marked:
+        shown[i][j] = shown[i][j][:-1] + mark
     return [
-        b'{"role":"%b","content":[%b]}' % (message.role.encode(), b",".join(blocks))
+        b'{"role":"%b","content":[%b]}' % (message[0].role.encode(), b",".join(blocks))
         for message, blocks in zip(messages, shown, strict=True)
     ]
 

@@ -9,8 +9,8 @@ from bareagent.provider.lower import THINKING, Lowered, is_blank
 _ASSISTANTS = THINKING | {"tool_use"}
 
 
-def check(messages: Sequence[Lowered], *, is_paused: bool = False) -> None:
-    """Check a lowered history.
+def check(messages: Sequence[Lowered], *, is_paused: bool = False, n_checked: int = 0) -> None:
+    """Check a lowered history, of which the first `n_checked` messages have passed before.
 
     The last message must be the user's, unless the reply before it ended in `pause_turn`
     (`is_paused`). Raises: InvalidRequest, with the message's index and the reason.
@@ -22,9 +22,9 @@ def check(messages: Sequence[Lowered], *, is_paused: bool = False) -> None:
     if messages[-1].role != "user" and not is_paused:
         raise _bad(len(messages) - 1, "the last message is not the user's")
     pending: list[str] = []
-    for index, message in enumerate(messages):
+    for index in range(max(n_checked - 1, 0), len(messages)):
         _check_turn(messages, index)
-        pending = _step(index, message, pending)
+        pending = _step(index, messages[index], pending if index >= n_checked else None)
     if pending and not is_paused:
         raise _bad(len(messages) - 1, f"calls without a result: {', '.join(pending)}")
 
@@ -36,11 +36,13 @@ def _check_turn(messages: Sequence[Lowered], index: int) -> None:
         raise _bad(index, "it is empty")
 
 
-def _step(index: int, message: Lowered, pending: list[str]) -> list[str]:
+def _step(index: int, message: Lowered, pending: list[str] | None) -> list[str]:
+    """Check one message and return the calls it leaves open; `pending` None: its results are known good."""
     for place, block in enumerate(message.blocks):
         _check_block(index, place, block, message.role)
     if message.role == "user":
-        _check_results(index, message.blocks, pending)
+        if pending is not None:
+            _check_results(index, message.blocks, pending)
         return []
     ids = [_call_id(index, block) for block in message.blocks if block.get("type") == "tool_use"]
     if len(ids) != len(set(ids)):
