@@ -4,12 +4,13 @@ import asyncio
 import getpass
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from bareagent import doctor, folders
 from bareagent.compose import Setting, settings
-from bareagent.errors import UsageError
+from bareagent.errors import ProviderError, UsageError
 from bareagent.options import Options
 from bareagent.provider import keys, make_provider, models, resolve
 from bareagent.seams import ModelInfo
@@ -47,13 +48,33 @@ def list_paths(options: Options) -> Iterator[tuple[str, str]]:
 
 
 def list_models(options: Options) -> Iterator[str]:
-    """Yield a line a model: name, window and prices in dollars per million tokens."""
-    config = settings(options).config
-    names = sorted({*models.names(), *config.models})
-    width = max(map(len, names))
+    """Yield a line a model: name, window and prices in dollars per million tokens.
+
+    What the server says of its models stands above the table; where it cannot be asked, the table is all.
+    """
+    setting = settings(options)
+    config = setting.config
+    served = asyncio.run(_served(setting, options))
+    names = [*sorted(served), *sorted({*models.names(), *config.models} - served.keys())]
+    width = max(map(len, names)) + 2
+    if served:
+        yield f"* {len(served)} the server has"
     yield f"{'model':{width}}  {'window':>9}  {'output':>7}  dollars per M tokens: in, out, cache read, write"
     for name in names:
-        yield _model_line(models.look_up(name, config.models), name, width)
+        shown = f"* {name}" if name in served else f"  {name}"
+        yield _model_line(models.look_up(name, config.models, served.get(name)), shown, width)
+
+
+async def _served(setting: Setting, options: Options) -> Mapping[str, Mapping[str, Any]]:
+    """Return what the server says of its models, nothing where none is set up or it does not tell."""
+    try:
+        provider = await make_provider(setting.config, os.environ, name=options.provider, model=options.model)
+    except ProviderError:
+        return {}
+    try:
+        return await provider.refresh()
+    finally:
+        await provider.aclose()
 
 
 def _model_line(info: ModelInfo, name: str, width: int) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from bareagent.agent import Agent
 from bareagent.entries import AnyDelta, AnyEntry, Delta, Retrying, Said, Usage
-from bareagent.errors import BareAgentError, LimitReached, UsageError
+from bareagent.errors import BareAgentError, LimitReached, ProviderError, UsageError
 from bareagent.sanitize import clean
 from bareagent.seams import Answer, Question
 from bareagent.turn import Stop
@@ -150,13 +150,20 @@ def _report(
 ) -> None:
     if error is not None:
         printer.note(str(error))
-        if error.hint:
-            printer.note(error.hint)
+        hint = error.hint or _way_on(agent, error)
+        if hint:
+            printer.note(hint)
     if output == "text":
         if stop.text:
             printer.line(clean(stop.text))
         return
     printer.line(_result(agent, stop, error, seconds, is_error=code != 0))
+
+
+def _way_on(agent: Agent, error: BareAgentError) -> str:
+    """Return how to go on after a failure that may pass; empty where nothing was saved."""
+    may_pass = isinstance(error, ProviderError) and error.is_retryable
+    return "--continue goes on with this session." if may_pass and agent.session.folder else ""
 
 
 def _result(

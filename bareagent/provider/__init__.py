@@ -8,6 +8,7 @@ from bareagent.config import Config
 from bareagent.errors import NoKey, ServerUnreachable
 from bareagent.provider import models
 from bareagent.provider.claude import ClaudeProvider, preload
+from bareagent.provider.model_cache import ModelCache
 from bareagent.provider.presets import OFFICIAL_URL, PRESETS, Found, Preset, chosen_name, find_key, resolve
 
 __all__ = [
@@ -67,7 +68,8 @@ def _at(preset: Preset, url: str) -> Preset:
 
 async def _with_model(preset: Preset, found: Found, config: Config, model: str) -> ClaudeProvider:
     chosen = model or preset.model
-    provider = ClaudeProvider(preset, found, models.look_up(chosen, config.models), config)
+    said = ModelCache(preset.base_url or preset.kind).get(chosen)
+    provider = ClaudeProvider(preset, found, models.look_up(chosen, config.models, said), config)
     if chosen:
         return provider
     listed = await provider.list_models()

@@ -99,6 +99,7 @@ class ClaudeProvider:
         self._adapted = Adapted()
         self._paused: list[Message] = []
         self._said_unknown: set[str] = set()
+        self._has_sent = False
 
     def __repr__(self) -> str:
         """Leave the key out."""
@@ -122,6 +123,7 @@ class ClaudeProvider:
         model = await self._model_of(request)
         self._say_unknown(model, on_event)
         attempt, without = 1, ""
+        self._has_sent = True
         while True:
             built = self._build(request, model)
             try:
@@ -160,23 +162,34 @@ class ClaudeProvider:
     async def list_models(self) -> list[str]:
         """Return the names of the server's models; those of the built-in table where it tells none."""
         try:
-            listed = [str(item["id"]) for item in await self._all_models() if item.get("id")]
+            return list(await self._listed()) or models.names()
         except ProviderError:
-            listed = []
-        return listed or models.names()
+            return models.names()
 
-    async def refresh(self) -> None:
-        """Ask the server, once a day, what it says of its models; a failure changes nothing."""
-        if self._cache.is_fresh() or self._preset.kind != "http":
-            return
-        try:
-            listed = await self._all_models()
-        except ProviderError:
-            return
-        self._cache.put({str(item["id"]): models.fields_of(item) for item in listed if item.get("id")})
+    async def refresh(self) -> Mapping[str, Mapping[str, Any]]:
+        """Ask the server, once a day, what it says of its models, and return that; a failure changes nothing.
+
+        What it says of the model in use holds from here on, but not within a conversation that has
+        begun: another form of thinking would break its cached prefix.
+        """
+        if not self._cache.is_fresh() and self._preset.kind == "http":
+            try:
+                await self._listed()
+            except ProviderError:
+                return {}
         said = self._cache.get(self._model.name)
-        if said:
+        if said and not self._has_sent:
             self._model = models.look_up(self._model.name, self._config.models, said)
+        return self._cache.all()
+
+    async def _listed(self) -> dict[str, dict[str, Any]]:
+        """Ask for the list of models and keep it. Raises: ProviderError."""
+        listed = {
+            str(item["id"]): models.fields_of(item) for item in await self._all_models() if item.get("id")
+        }
+        if listed:
+            self._cache.put(listed)
+        return listed
 
     async def count_tokens(self, request: Request) -> int | None:
         """Return the server's own count of a request's tokens, None where it cannot count."""

@@ -72,7 +72,7 @@ def explain(error: BaseException, aim: Aim, *, has_begun: bool = False) -> Provi
     if "CredentialsError" in kinds or (isinstance(error, TypeError) and "authentication" in str(error)):
         return no_key(aim)
     if "RetryableError" in kinds:
-        return TryLater(_said(str(error) or "the server asks to try again", aim), _LATER)
+        return TryLater(_said(str(error) or "the server asks to try again", aim))
     chain = list(_chain(error))
     return _of_connection(chain, aim, has_begun=has_begun)
 
@@ -93,7 +93,7 @@ def of_answer(status: int, kind: str, message: str, headers: Mapping[str, str], 
         hint = f"Add credit to the account behind {_key_words(aim)}, or use another with --provider."
         return NoCredit(said, hint, status=status)
     if status in _PASSING or status >= 500 or kind in _BUSY:
-        return TryLater(_of_server(said, status), _LATER, status=status, retry_after_s=wish)
+        return TryLater(_of_server(said, status), status=status, retry_after_s=wish)
     if status in {401, 403} or kind in {"authentication_error", "permission_error"}:
         return BadKey(f"{aim.provider} refused the key: {said}", _bad_key_hint(aim), status=status)
     if kind == "model_not_found" or (status in {400, 404, 422} and MODEL.search(message)):
@@ -126,15 +126,12 @@ def no_platform(provider: str, words: str) -> ServerUnreachable:
 
 def garbled(reason: str) -> CutOff:
     """Return the error for an answer that is no stream of events."""
-    return CutOff(f"The answer came garbled: {one_line(reason, MAX_WIDTH_CELLS)}.", _LATER)
+    return CutOff(f"The answer came garbled: {one_line(reason, MAX_WIDTH_CELLS)}.")
 
 
 def cut() -> CutOff:
     """Return the error for an answer that ended before its time."""
-    return CutOff("The answer broke off before its end.", _LATER)
-
-
-_LATER = "Try again with /retry."
+    return CutOff("The answer broke off before its end.")
 
 
 def _of_status_error(error: Any, aim: Aim) -> ProviderError:
@@ -172,7 +169,7 @@ def _of_connection(chain: list[BaseException], aim: Aim, *, has_begun: bool) -> 
     if not urlsplit(aim.base_url).hostname or kinds & _ADDRESS:
         return wrong_address(f"{aim.base_url} cannot be used: {words}")
     if "ReadTimeout" in kinds:
-        return CutOff("No byte came from the server for too long (retry.stream_idle_s).", _LATER)
+        return CutOff("No byte came from the server for too long (retry.stream_idle_s).")
     if has_begun:
         return cut() if kinds & {"TransportError", "OSError", "StreamError"} else garbled(words)
     if kinds & {"TransportError", "OSError", "APIConnectionError"}:

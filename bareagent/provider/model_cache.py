@@ -20,9 +20,12 @@ class ModelCache:
 
     def get(self, name: str) -> Mapping[str, Any] | None:
         """Return what the server said of a model, None where it was not asked or the answer is old."""
+        return self.all().get(name)
+
+    def all(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return all that the server said within a day."""
         models = self._read().get("models", {}) if self.is_fresh() else {}
-        fields = models.get(name)
-        return fields if isinstance(fields, dict) else None
+        return {name: fields for name, fields in models.items() if isinstance(fields, dict)}
 
     def is_fresh(self) -> bool:
         """Tell whether the whole list was asked for within a day."""

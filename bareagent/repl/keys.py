@@ -145,6 +145,7 @@ TABLE = (
 )
 
 OTHERS = (
+    ("Enter on an empty line", "after a failed call: send it again"),
     ("Ctrl-R", "search the history"),
     ("Ctrl-A Ctrl-E Ctrl-K Ctrl-U Ctrl-W Ctrl-Y", "move, cut and paste as in a shell"),
 )

@@ -1,5 +1,6 @@
 """What happens now: hears entries and deltas, gives finished rows, and shows the rest while it lasts."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -76,6 +77,8 @@ class Live:
         self._n_chars = 0
         self._n_echoed = 0
         self._has_streamed = False
+        self._has_shown = False
+        self._resumes_at = 0.0
         self._last_kind = ""
 
     # A run
@@ -91,7 +94,7 @@ class Live:
         rows = self._finished()
         self._calls.clear()
         self._helpers.clear()
-        self._doing = ""
+        self._doing, self._resumes_at = "", 0.0
         self._n_echoed = 0
         return rows
 
@@ -115,26 +118,32 @@ class Live:
 
     def _delta(self, heard: Any) -> list[str]:
         match heard:
-            case TextDelta():
-                return self._text(heard.text)
-            case ThinkingDelta():
-                return self._think(heard.text)
-            case InputDelta():
-                return self._input(heard)
+            case TextDelta() | ThinkingDelta() | InputDelta():
+                return self._streamed(heard)
             case ReplyStarted():
                 self._doing = "compacting" if heard.purpose == "summary" else "waiting for the model"
+                self._has_shown, self._resumes_at = False, 0.0
             case ReplyDropped():
                 return self._dropped(heard.reason)
             case Retrying():
-                self._doing = (
-                    f"{one_line(heard.reason, 60)}; attempt {heard.attempt} of {heard.max_attempts} "
-                    f"in {heard.delay_s:.0f} s"
-                )
+                self._doing = view.retrying(heard)
+                self._resumes_at = time.monotonic() + heard.delay_s
             case CallStarted() | CallOutput() | CallEnded():
                 return self._call(heard)
             case Said():
                 return self.said(heard.text, heard.level)
         return []
+
+    def _streamed(self, heard: TextDelta | ThinkingDelta | InputDelta) -> list[str]:
+        match heard:
+            case TextDelta():
+                rows = self._text(heard.text)
+            case ThinkingDelta():
+                rows = self._think(heard.text)
+            case _:
+                rows = self._input(heard)
+        self._has_shown = self._has_shown or bool(rows)
+        return rows
 
     def _helper(self, heard: Any) -> list[str]:
         if isinstance(heard, SubagentProgress):
@@ -270,10 +279,10 @@ class Live:
         return self._spaced("thinking", [paint(f"Thought for {seconds(took)}.", self.styles.faint)])
 
     def _dropped(self, reason: str) -> list[str]:
-        had_text = self._has_streamed
+        """Mark what a failed attempt has left on the screen, where it has left anything."""
         rows = self._finished()
         self._n_chars, self._has_streamed = 0, False
-        if had_text:
+        if rows or self._has_shown:
             rows += self.said(f"This attempt broke off ({reason}); what follows begins anew.", "warning")
         return rows
 
@@ -340,12 +349,17 @@ class Live:
     def _spin(self) -> str:
         return SPINNER[int(time.monotonic() / FRAME_S) % len(SPINNER)]
 
+    def _countdown(self) -> str:
+        if not self._resumes_at:
+            return ""
+        return f" in {math.ceil(max(self._resumes_at - time.monotonic(), 0))} s"
+
     def status(self, width: int, hint: str = "Esc to interrupt") -> str:
         """Give the status line: spinner, what is done, time, tokens, how to stop; fields drop by need."""
         n_out = self._n_out + self._n_chars // TOKEN_CHARS
         flow = f"↑ {tokens(self._n_in)} " if self._n_in else ""
         flow = f"{flow}↓ {tokens(n_out)} tokens" if self._n_in or n_out else ""
-        what = f"{self._spin()} {self._doing or 'working'}"
+        what = f"{self._spin()} {self._doing or 'working'}{self._countdown()}"
         fields = [seconds(int(self.elapsed_s) if self.elapsed_s < 10 else self.elapsed_s), flow, hint]
         for parts in ([what, *fields], [what, fields[0], hint], [what, hint], [what, fields[0]], [what]):
             text = " · ".join(filter(None, parts))

@@ -11,10 +11,10 @@ from typing import TextIO
 
 from bareagent.agent import Agent
 from bareagent.config import Ui
-from bareagent.entries import AnyDelta, AnyEntry
+from bareagent.entries import AnyDelta, AnyEntry, Retrying
 from bareagent.provider import preload
 from bareagent.provider.embedded import EmbeddedProvider
-from bareagent.repl import start
+from bareagent.repl import start, view
 from bareagent.repl.face import Face, Level, Picked, Row
 from bareagent.repl.live import Live
 from bareagent.repl.questions import Panel
@@ -59,6 +59,7 @@ class PlainRepl(Talk):
         self._ready = asyncio.ensure_future(asyncio.to_thread(lambda: preload().join()))
         if isinstance(agent.provider, EmbeddedProvider):
             agent.provider.start()
+        self.refresh_models()
         threading.Thread(target=self._read, args=(loop,), daemon=True).start()
         try:
             await self._talk()
@@ -140,6 +141,8 @@ class PlainRepl(Talk):
     def emit(self, heard: AnyEntry | AnyDelta, /) -> None:
         """Take one entry or delta."""
         self.show(self.live.hear(heard))
+        if isinstance(heard, Retrying) and not heard.agent:
+            self.say(f"{view.retrying(heard)} in {heard.delay_s:.0f} s", "dim")
 
     async def ask(self, question: Question, /) -> Answer:
         """Ask in lines; without a terminal the answer is no."""

@@ -6,14 +6,16 @@ from collections.abc import Awaitable, Callable
 
 from bareagent.agent import Agent
 from bareagent.entries import CallEnded, CallOutput, CallStarted
-from bareagent.errors import LineTooLong
+from bareagent.errors import LineTooLong, ProviderError
 from bareagent.messages import Block, answer, user
+from bareagent.provider import ClaudeProvider
 from bareagent.repl import commands
 from bareagent.repl.face import Face, Level
 from bareagent.tools import process
 from bareagent.tools.base import ToolContext
 from bareagent.tools.capture import Capture
 from bareagent.tools.shell import environment, kept_bytes, report
+from bareagent.turn import Stop
 
 Border = Callable[[Awaitable[None], "Talk"], Awaitable[bool]]
 """Awaits a line's work; whatever it raises is told. False if it failed."""
@@ -36,6 +38,8 @@ class Talk:
         self._step: asyncio.Future[None] | None = None
         self._asides: set[asyncio.Task[bool]] = set()
         self._ready: asyncio.Future[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._failed_at: tuple[str, int] | None = None
 
     # What a face gives
 
@@ -79,6 +83,8 @@ class Talk:
 
     def take(self, line: str) -> None:
         """Take a line that was entered: start it, answer it aside, or let it wait."""
+        if not line.strip() and self.can_retry and not self.is_working:
+            line = "/retry"
         if not line.strip() or self.is_leaving:
             return
         if not self.is_working:
@@ -166,7 +172,7 @@ class Talk:
         self.echo(line)
         await self.ready()
         try:
-            await self.agent.run(self.whole(line))
+            await self._sent(self.agent.run(self.whole(line)))
         except LineTooLong:
             self.give_back([line])
             raise
@@ -174,7 +180,24 @@ class Talk:
     async def retry(self) -> None:
         """Send the view again."""
         await self.ready()
-        await self.agent.retry()
+        await self._sent(self.agent.retry())
+
+    @property
+    def can_retry(self) -> bool:
+        """The last run failed at the provider, and the view stands as it was left."""
+        return self._failed_at is not None and self._failed_at == self._standing_at()
+
+    def _standing_at(self) -> tuple[str, int]:
+        session = self.agent.session
+        return session.full_id, len(session.messages)
+
+    async def _sent(self, run: Awaitable[Stop]) -> None:
+        self._failed_at = None
+        try:
+            await run
+        except ProviderError:
+            self._failed_at = self._standing_at()
+            raise
 
     def whole(self, line: str) -> str:
         """Return a line with all that was folded in it."""
@@ -184,6 +207,16 @@ class Talk:
         """Wait until the program can talk to a server."""
         if self._ready is not None:
             await asyncio.shield(self._ready)
+
+    def refresh_models(self) -> None:
+        """Ask the server of its models beside the conversation, once a day; failures are silent."""
+        self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+
+    async def _refresh(self) -> None:
+        provider = self.agent.provider
+        if isinstance(provider, ClaudeProvider):
+            await self.ready()
+            await provider.refresh()
 
     # Stopping
 
@@ -209,6 +242,8 @@ class Talk:
     async def stop(self) -> None:
         """End what is under way, for good."""
         self.is_leaving = True
+        if self._refreshing is not None:
+            self._refreshing.cancel()
         self.interrupt()
         tasks = [task for task in (self._working, *self._asides) if task is not None]
         if tasks:

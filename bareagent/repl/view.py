@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bareagent.cells import cells
-from bareagent.entries import CallEnded, TodoItem
+from bareagent.entries import CallEnded, Retrying, TodoItem
 from bareagent.messages import Block, text_of
 from bareagent.repl.ansi import cut, paint, wrapped
 from bareagent.repl.styles import Styles
@@ -21,6 +21,7 @@ __all__ = [
     "line_rows",
     "paint",
     "result_rows",
+    "retrying",
     "said_rows",
     "seconds",
     "telling",
@@ -51,6 +52,11 @@ _TELLING = (
 def said_rows(text: str, style: str, width: int) -> list[str]:
     """Return a line of the program's own."""
     return [paint(row, style) for row in wrapped(clean(text), max(width, 4))]
+
+
+def retrying(heard: Retrying) -> str:
+    """Return why a call is made again and which attempt it is."""
+    return f"{one_line(heard.reason, 60)}; attempt {heard.attempt} of {heard.max_attempts}"
 
 
 def line_rows(text: str, width: int, styles: Styles) -> list[str]:
