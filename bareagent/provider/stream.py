@@ -176,7 +176,8 @@ def _arguments(raw: str, given: Any) -> dict[str, Any] | None:
     if not raw.strip():
         return given if isinstance(given, dict) else {}
     try:
-        value = json.loads(raw, parse_constant=_refused)
+        # Some models send raw tabs and line ends inside strings; the object is whole all the same.
+        value = json.loads(raw, parse_constant=_refused, strict=False)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
