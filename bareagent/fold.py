@@ -39,7 +39,7 @@ from bareagent.messages import (
 from bareagent.store.redact import MASK
 from bareagent.view import View, copied, handle_of, parse_handle, placeholder, strings
 
-__all__ = ["TakenBack", "View", "apply", "fold", "fold_all", "handle_of", "parse_handle", "placeholder"]
+__all__ = ["TakenBack", "View", "apply", "apply_all", "fold", "fold_all", "handle_of", "parse_handle", "placeholder"]
 
 MASKED_EPOCH = "secrets masked on resume"
 """The reason of the epoch from which on thinking blocks that hold a mask are left out."""
@@ -58,8 +58,7 @@ def fold_all(entries: Iterable[AnyEntry], dead: "TakenBack") -> View:
     """Return what a stream of entries comes to; `dead` is known beforehand."""
     view = View()
     if dead.is_empty:
-        for entry in entries:
-            apply(entry, view)
+        apply_all(entries, view)
         return view
     for entry in entries:
         if dead.has(entry):
@@ -113,14 +112,21 @@ def taken_back(turns: Iterable[Undone | Rewound]) -> TakenBack:
 
 def apply(entry: AnyEntry, view: View) -> None:
     """Let one entry change the view, in place. Undo and rewind change nothing here: fold again."""
-    n = entry.n
-    if n != view.n + 1:
-        _step(n, view)
-    else:
-        view.n = n
-    reducer = _REDUCERS.get(type(entry))
-    if reducer:
-        reducer(entry, view)
+    apply_all((entry,), view)
+
+
+def apply_all(entries: Iterable[AnyEntry], view: View) -> None:
+    """Let entries change the view one after the other."""
+    reducers = _REDUCERS
+    for entry in entries:
+        n = entry.n
+        if n != view.n + 1:
+            _step(n, view)
+        else:
+            view.n = n
+        reducer = reducers.get(type(entry))
+        if reducer:
+            reducer(entry, view)
 
 
 def _step(n: int, view: View) -> None:
@@ -140,21 +146,22 @@ def _count_only(entry: AnyEntry, view: View) -> None:
 
 
 def _message(entry: MessageEntry, view: View) -> None:
-    message = entry.message
+    message, kind = entry.message, entry.kind
     if entry.masked:
         _remember_masks(entry, view)
     if message["role"] == "assistant":
         message = _reply(message, entry, view)
-    elif entry.kind == "line":
-        view.first_line = view.first_line or text_of(message).strip()[:400]
-    elif entry.kind == "reminder":
+    elif kind == "line":
+        if not view.first_line:
+            view.first_line = text_of(message).strip()[:400]
+    elif kind == "reminder":
         view.rounds_since_todo = 0
     if view.has_gap:
         message = _mended(message, entry.n, view)
     if message["content"]:  # _push, without the call: millions of messages come this way
         view.messages.append(message)
         view.ids.append(entry.n)
-        view.kinds.append(entry.kind)
+        view.kinds.append(kind)
 
 
 def _push(view: View, message: Message, n: int, kind: Kind) -> None:
@@ -171,12 +178,12 @@ def _remember_masks(entry: MessageEntry, view: View) -> None:
 
 def _reply(message: Message, entry: MessageEntry, view: View) -> Message:
     """Count a reply; a thinking block without its signature was cut off, no server takes it back."""
-    _count_reply(entry, view)
+    view.n_turns += 1
+    if entry.usage is not None:
+        _spend(entry.model, entry.usage, entry.cost_usd, view)
     is_round = has_cut = False
     for block in message["content"]:
         kind = block.get("type")
-        if kind == "text":
-            continue
         if kind == "tool_use":
             is_round = True
         elif kind == "thinking" and not block.get("signature"):

@@ -28,6 +28,7 @@ from bareagent.fold import (
     MASKED_EPOCH,
     View,
     apply,
+    apply_all,
     fold,
     fold_all,
     handle_of,
@@ -48,6 +49,8 @@ __all__ = ["Session", "View", "apply", "fold", "handle_of", "load", "parse_handl
 
 ENDED_TEXT = "interrupted: the program ended while this ran; it may have had effects"
 
+_TURNS = frozenset({Undone, Rewound})
+
 E = TypeVar("E", bound=AnyEntry)
 
 
@@ -58,11 +61,11 @@ def load(log: Log) -> View:
     try:
         view = View()
         has_turns = False
-        for entry in log.load():
-            if isinstance(entry, Undone | Rewound):
+        for batch in log.load_batches():
+            if has_turns or not _TURNS.isdisjoint(map(type, batch)):
                 has_turns, view = True, View()
-            elif not has_turns:
-                apply(entry, view)
+            else:
+                apply_all(batch, view)
         return _folded_again(log) if has_turns else view
     finally:
         if was_on:

@@ -103,7 +103,10 @@ def _logs(home: Path) -> Iterator[tuple[str, os.stat_result]]:
     try:
         for name in [entry.name for entry in os.scandir(descriptor) if ID.fullmatch(entry.name)]:
             # From the open folder on: thousands of whole paths cost more than the looks themselves.
-            with contextlib.suppress(OSError):
-                yield f"{home}/{name}", os.stat(f"{name}/{LOG_NAME}", dir_fd=descriptor)
+            try:
+                status = os.stat(f"{name}/{LOG_NAME}", dir_fd=descriptor)
+            except OSError:
+                continue
+            yield f"{home}/{name}", status
     finally:
         os.close(descriptor)

@@ -137,8 +137,12 @@ class Log:
 
         Raises: SessionUnreadable for a file that holds no record at all.
         """
+        return chain.from_iterable(self.load_batches())
+
+    def load_batches(self) -> Iterator[list[AnyEntry]]:
+        """Do what `load` does, some entries at a time."""
         reading = self.reading = Reading(self._file.fileno())
-        yield from chain.from_iterable(reading.batches())
+        yield from reading.batches()
         if not reading.last_n and (reading.end or reading.torn) and not self._is_first_line_torn():
             raise SessionUnreadable(f"{self.path} holds no session.")
         self.last_n = reading.last_n
