@@ -133,7 +133,8 @@ async def answer_once(agent: Agent, text: str, output: str, printer: Printer) ->
 async def _run(agent: Agent, text: str) -> Stop:
     """Run a text; an answer cut at its token limit goes on once by itself."""
     stop = await agent.run(text)
-    if stop.reason != "max_tokens":
+    # Replies cut inside calls have had their tries: there the view ends with results.
+    if stop.reason != "max_tokens" or agent.session.messages[-1]["role"] != "assistant":
         return stop
     more = await agent.retry()
     return msgspec.structs.replace(more, text=stop.text + more.text, turns=stop.turns + more.turns)

@@ -15,14 +15,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from bareagent.config import Config
-from bareagent.seams import Answer, Question
+from bareagent.calls import Toolbox, answer_calls
+from bareagent.config import Config, Permissions
+from bareagent.entries import Usage
+from bareagent.messages import user
+from bareagent.seams import Answer, Question, Reply
 from bareagent.session import Session
 from bareagent.tools import search, standard_tools
 from bareagent.tools.background import Jobs
 from bareagent.tools.base import ToolContext, decode, fit
 
 TOOLS = {tool.name: tool for tool in standard_tools(Config())}
+ALL_ALLOWED = Config(permissions=Permissions(mode="bypass"))
 LIMIT_S = 10.0
 N_FILES = 100_000
 MIB = 1 << 20
@@ -153,6 +157,28 @@ async def no_op(root: Path) -> dict[str, Any]:
     return figures
 
 
+async def through_the_gate(root: Path) -> dict[str, float]:
+    """Our CPU for a call from reply to result: checked, judged, run, fitted, logged in memory."""
+    session = Session.in_memory(root)
+    box = Toolbox.of(list(TOOLS.values()), session)
+    message = user("go")
+    figures = {}
+    for name, arguments in (("read_file", {"file_path": "small.txt"}), ("bash", {"command": ":"})):
+        before, count = time.process_time(), 50
+        for i in range(count):
+            # A second call, so that no five are equal in a row.
+            given = [{"type": "tool_use", "id": "c1", "name": name, "input": arguments}]
+            given.append({"type": "tool_use", "id": "c2", "name": "bash_output", "input": {"id": f"b{i}"}})
+            session.append(message, "line")
+            reply = Reply(
+                message={"role": "assistant", "content": given}, stop_reason="tool_use", usage=Usage()
+            )
+            session.append(reply.message, "reply", reply)
+            await answer_calls(reply, session, box, ALL_ALLOWED, lambda _heard: None, nobody)
+        figures[f"{name}_ms"] = round((time.process_time() - before) / count * 1000, 3)
+    return figures
+
+
 async def many_edits(root: Path, count: int) -> float:
     """Seconds for `count` edits of one file, each on its own line."""
     ctx = context(root)
@@ -174,7 +200,7 @@ async def measured(count: int) -> dict[str, Any]:
             await endless_writer(first, "yes"),
             await endless_writer(first, "tr '\\0' x </dev/zero"),
         ]
-        small = await no_op(first)
+        small = await no_op(first) | {"through_the_gate": await through_the_gate(first)}
         half, whole = await many_edits(first, 500), await many_edits(first, 1000)
         edits = {
             "edits_500_s": round(half, 3),

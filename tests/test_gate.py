@@ -18,6 +18,7 @@ from tests.conversation import Conversation, config_of, conversation
 from tests.program import run
 from tests.server.fixtures import MakeServer, StartServer
 from tests.test_loop import bash, until
+from tests.test_tools_files import png
 
 DEFAULT = config_of(permissions={"mode": "default"})
 
@@ -321,6 +322,53 @@ async def test_the_mode_survives_compaction(make_server: MakeServer, tmp_path: P
         await talk.agent.run("write")
         assert "plan mode" in talk.results()[-1]
         assert not (tmp_path / "made").exists()
+
+
+async def test_what_is_granted_holds_after_a_resume(make_server: MakeServer, tmp_path: Path) -> None:
+    def write(name: str) -> dict[str, Any]:
+        return {"calls": [{"name": "write_file", "input": {"file_path": f"src/{name}", "content": "x"}}]}
+
+    server = await make_server([write("a"), {"text": "done"}, write("b"), {"text": "done"}])
+    async with conversation(server, tmp_path, DEFAULT, always) as talk:
+        await talk.agent.run("go")
+        name = talk.session.id
+        assert len(talk.asked) == 1
+    async with conversation(server, tmp_path, DEFAULT, always, resume=name) as again:
+        await again.agent.run("go on")
+        assert again.asked == []
+        assert (tmp_path / "src" / "b").exists()
+
+
+def test_print_mode_stops_after_three_replies_cut_in_a_call(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    project = tmp_path / "p"
+    project.mkdir()
+    cut = {"calls": [bash("touch ran")], "stop_reason": "max_tokens"}
+    server = start_server([cut] * 3 + [{"text": "never"}])
+    done = run(["-p", "go", "--mode", "bypass"], project, home=tmp_path / "h", server=server)
+    assert len(server.requests) == 3
+    assert done.returncode != 0
+    assert "3 replies in a row were cut in a call" in done.stderr
+    assert not (project / "ran").exists()
+
+
+def test_images_without_pillow(start_server: StartServer, tmp_path: Path) -> None:
+    project, away = tmp_path / "p", tmp_path / "away" / "PIL"
+    project.mkdir()
+    away.mkdir(parents=True)
+    (away / "__init__.py").write_text("raise ImportError('not here')\n")
+    for name, side in (("small.png", 30), ("wide.png", 9000)):
+        (project / name).write_bytes(png(side, 10))
+    calls = [{"name": "read_file", "input": {"file_path": name}} for name in ("small.png", "wide.png")]
+    server = start_server([{"calls": calls}, {"text": "seen"}])
+    env = {"PYTHONPATH": f"{away.parent}:{Path(__file__).parents[1]}"}
+    done = run(["-p", "look"], project, home=tmp_path / "h", server=server, env=env)
+    assert done.stdout == "seen\n", done.stderr
+    small, wide = server.requests[1].messages[-1]["content"][:2]
+    assert [block["type"] for block in small["content"]] == ["text", "image"]
+    assert [block["type"] for block in wide["content"]] == ["text"]
+    assert '"images" extra' in str(wide)
 
 
 def test_bypass_is_never_restored(start_server: StartServer, tmp_path: Path) -> None:
