@@ -76,6 +76,8 @@ class Agent:
         self.listed: list[str] = []
         self._head = head
         self._task: asyncio.Future[Any] | None = None
+        self.is_compacting = False
+        """A `compact` is under way, not a run."""
 
     @property
     def is_running(self) -> bool:
@@ -101,19 +103,23 @@ class Agent:
         Raises: LineTooLong, with nothing kept; else BareAgentError, with the line kept in the session.
         """
         self.begin()
-        await self._check_size(line)
+        await self._check_size(line, blocks or [])
         self.session.append({"role": "user", "content": [text_block(line), *(blocks or [])]}, "line")
         self._name_by(line)
         return await self._run()
 
-    async def _check_size(self, line: str) -> None:
+    async def _check_size(self, line: str, blocks: Sequence[Block]) -> None:
         model = self.provider.model
         if not model.is_known:
             with contextlib.suppress(ProviderError):  # the call itself will tell, the line in the log
                 await self.provider.facts(model.name)
-        why = context.line_too_long(self.session, self.provider, self.box.tools, self.config, line)
+        why = self.too_long(line, blocks)
         if why:
             raise LineTooLong(why, "send a part of it, or put it into a file")
+
+    def too_long(self, line: str, blocks: Sequence[Block] = ()) -> str:
+        """Return why a line cannot be sent whatever is compacted; empty if it can."""
+        return context.line_too_long(self.session, self.provider, self.box.tools, self.config, line, blocks)
 
     async def retry(self) -> Stop:
         """Send the view again after a failure, or let a finished or cut answer go on.
@@ -226,11 +232,14 @@ class Agent:
             focus,
             facts_only,
         )
+        self.is_compacting = True
         try:
             outcome = await self._cancellable(work)
         except Interrupted:
             self.emit(Said(text="Context compaction cancelled. Nothing changed."))
             return False
+        finally:
+            self.is_compacting = False
         self.card()
         return outcome.is_done
 

@@ -14,17 +14,17 @@ from bareagent.context.full import (
     compact,
     request_messages,
 )
-from bareagent.context.measure import BLOCK_OVERHEAD
+from bareagent.context.measure import measure
 from bareagent.context.micro import Micro
 from bareagent.context.plain import Compactor
 from bareagent.context.plan import Full, Plan, Wishes, plan
 from bareagent.context.reminder import reminder_text
-from bareagent.context.room import LEAST_OUTPUT, room_of
+from bareagent.context.room import LEAST_OUTPUT, MAX_BYTES, MAX_IMAGES, room_of
 from bareagent.context.show import Item, Picture, Preview, picture_of, preview_of, waits
-from bareagent.context.tokens import Meter, estimate_tokens, fast_tokens
+from bareagent.context.tokens import Meter, estimate_tokens
 from bareagent.context.working import Book, Working, state_of, tool_specs
 from bareagent.entries import Said, ToolSpec, Trigger
-from bareagent.messages import Message, system, user
+from bareagent.messages import Block, Message, system, text_block, user
 from bareagent.seams import Emit, Provider, Request, Tool
 
 __all__ = [
@@ -174,7 +174,9 @@ async def compact_now(
         size = round(now.load.size)
         return CompactOutcome(reason=NOTHING, lines=lines, tokens_before=size, tokens_after=size)
     job = _job(session, provider, tools, config, emit, now.full)
-    job.focus, job.facts_only = focus, facts_only
+    # While automatic compaction rests no summary is paid for, yet no session dies of its size.
+    is_resting = trigger == "overflow" and job.state.guard.is_resting
+    job.focus, job.facts_only = focus, facts_only or is_resting
     return await compact(job)
 
 
@@ -208,12 +210,23 @@ def preview(session: Book, provider: Provider, tools: Tools, config: Config) -> 
     return preview_of(session, now.full, config, (price.input, price.output))
 
 
-def line_too_long(session: Book, provider: Provider, tools: Tools, config: Config, line: str) -> str:
-    """Return why a line cannot be sent whatever is compacted: its size and the room; empty if it can."""
+def line_too_long(
+    session: Book,
+    provider: Provider,
+    tools: Tools,
+    config: Config,
+    line: str,
+    blocks: Sequence[Block] = (),
+) -> str:
+    """Return why a line, with blocks behind it, cannot be sent whatever is compacted; empty if it can."""
     state = state_of(session, provider)
     ratio = state.meter.ratio
     room = room_of(provider.model, config.compaction)
-    size = (fast_tokens(line) + BLOCK_OVERHEAD) * ratio
+    sized = measure({"role": "user", "content": [text_block(line), *blocks]}, {})
+    if sized.n_bytes > MAX_BYTES or sized.n_images > MAX_IMAGES:
+        what = f"{sized.n_bytes / 2**20:.1f} MB, {sized.n_images} images"
+        return f"This line is too large to send: {what}; {MAX_BYTES >> 20} MB and {MAX_IMAGES} images fit."
+    size = sized.tokens * ratio
     free = room.limit - state.fixed(tools) * ratio
     if size <= free:
         return ""

@@ -17,19 +17,21 @@ class Guard:
         self.is_resting = False
 
     def note_auto(self, turn: int) -> bool:
-        """Count an automatic compaction at a turn; return whether it was one too many."""
+        """Count an automatic compaction at a turn; return whether it was the one too many."""
+        was_resting = self.is_resting
         if self.autos and turn - self.autos[-1] >= TURNS_BETWEEN:
             self.autos.clear()
         self.autos.append(turn)
         self.failures = 0
-        self.is_resting = len(self.autos) >= TOO_OFTEN
-        return self.is_resting
+        self.is_resting = was_resting or len(self.autos) >= TOO_OFTEN
+        return self.is_resting and not was_resting
 
     def note_failure(self) -> bool:
-        """Count a failed automatic compaction; return whether it was one too many."""
+        """Count a failed automatic compaction; return whether it was the one too many."""
+        was_resting = self.is_resting
         self.failures += 1
-        self.is_resting = self.failures >= TOO_OFTEN
-        return self.is_resting
+        self.is_resting = was_resting or self.failures >= TOO_OFTEN
+        return self.is_resting and not was_resting
 
     def wake(self) -> None:
         """Begin anew: the user has spoken."""

@@ -93,15 +93,15 @@ class Talk:
             task = asyncio.get_running_loop().create_task(self._aside(line))
             self._asides.add(task)
             task.add_done_callback(self._asides.discard)
-        elif self.agent.config.ui.steer and self._is_for_model(line):
-            self.agent.box.steered.append(line)
+        elif self.agent.config.ui.steer and self._can_steer(line):
+            self.agent.box.steered.append(self.whole(line))
         else:
             self.queued.append(line)
         self.changed()
 
-    @staticmethod
-    def _is_for_model(line: str) -> bool:
-        return not line.lstrip().startswith(("/", "!"))
+    def _can_steer(self, line: str) -> bool:
+        """Tell whether a line may go out within a run; one too long to send waits and comes back as the draft."""
+        return not line.lstrip().startswith(("/", "!")) and not self.agent.too_long(self.whole(line))
 
     async def _aside(self, line: str) -> bool:
         self.echo_command(line)
@@ -224,18 +224,18 @@ class Talk:
         """Stop what is under way; False if nothing is."""
         if self._step is None:
             return False
-        self.is_stopped = True
+        self.is_stopped = not self.agent.is_compacting  # behind a cancelled summary the queue goes on
         if not self.agent.interrupt():
             self._step.cancel()
         return True
 
     def steer(self) -> bool:
         """Let what waits go out after the present calls; False if there is nothing for it."""
-        for_model = [line for line in self.queued if self._is_for_model(line)]
+        for_model = [line for line in self.queued if self._can_steer(line)]
         if not (self.agent.is_running and for_model):
             return False
-        self.queued = [line for line in self.queued if not self._is_for_model(line)]
-        self.agent.box.steered += for_model
+        self.queued = [line for line in self.queued if line not in for_model]
+        self.agent.box.steered += map(self.whole, for_model)
         self.changed()
         return True
 
