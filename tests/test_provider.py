@@ -23,6 +23,7 @@ from tests.heard import Ear, config, provider_for
 from tests.server import Call, Model, Server, Step
 from tests.server.fixtures import MakeServer
 
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
 BASH = ToolSpec(name="bash", description="Runs.", input_schema={"type": "object", "properties": {}})
 
 
@@ -311,6 +312,40 @@ async def test_thinking_of_another_account_is_left_out() -> None:
         kinds = [block["type"] for message in server.requests[2].messages for block in message["content"]]
     assert kinds.count("thinking") == 1
     assert not again.prefix_break
+    assert len(ear.of(Said)) == 1
+
+
+async def test_images_that_a_server_refuses_are_sent_as_words_from_then_on() -> None:
+    settings = config(models={"test-plain": {"window": 100_000, "thinking": "none", "images": True}})
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
+    call = {"type": "tool_use", "id": "t1", "name": "bash", "input": {}}
+    view: list[Message] = [
+        {"role": "user", "content": [{"type": "text", "text": "look"}, picture]},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [answer(call, [picture])]},
+    ]
+    ear = Ear()
+    async with Server(["I see.", "Still."], strict=False) as server:
+        provider = await provider_for(server.env, settings, model="test-plain")
+        for _ in range(2):
+            await provider.reply(Request(messages=view, tools=[BASH], max_tokens=4096), ear)
+        await provider.aclose()
+        assert [record.is_valid for record in server.requests] == [False, True, True]
+        assert server.requests[1].raw == server.requests[2].raw
+        assert server.requests[1].raw.count(b"[an image, which this model cannot see]") == 2
+        assert b"base64" not in server.requests[1].raw
+    assert [said.text for said in ear.of(Said)] == ["anthropic refuses images: left out from here on."]
+
+
+async def test_cache_marks_that_a_server_refuses_are_left_out_from_then_on() -> None:
+    ear = Ear()
+    async with Server(["a", "b"], lacks=["cache_control"], strict=False) as server:
+        provider = await provider_for(server.env)
+        for _ in range(2):
+            await provider.reply(ask(), ear)
+        await provider.aclose()
+        assert [b"cache_control" in record.raw for record in server.requests] == [True, False, False]
+        assert not provider.model.capabilities.cache
     assert len(ear.of(Said)) == 1
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bareagent.messages import Message
+from bareagent.messages import Message, blocks_of
 from bareagent.provider.lower import THINKING
 from bareagent.seams import Capabilities, ModelInfo
 
@@ -47,8 +47,9 @@ class Adapted:
         """Take a refusal's words; return what the request will do without, "" where that helps nothing."""
         present = self.to(model).capabilities
         if _NO_IMAGES.search(words):
+            is_new = present.images and any(map(_has_image, messages))
             self._note(model, images=False)
-            return ""
+            return "images" if is_new else ""
         if _NO_TOOLS.search(words):
             self._note(model, tools=False)
             return ""
@@ -89,6 +90,15 @@ class Adapted:
     def _note(self, model: ModelInfo, **changes: Any) -> str:
         self._changes.setdefault(model.name, {}).update(changes)
         return ""
+
+
+def _has_image(message: Message) -> bool:
+    blocks = [
+        part
+        for block in blocks_of(message)
+        for part in (block, *(block["content"] if isinstance(block.get("content"), list) else ()))
+    ]
+    return any(block.get("type") == "image" for block in blocks)
 
 
 def _seals(message: Message) -> set[str]:

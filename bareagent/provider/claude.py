@@ -133,7 +133,7 @@ class ClaudeProvider:
                 if not learned:
                     raise
                 without = f"the server refuses {learned}"
-                on_event(Said(text=f"{self.name} refuses {learned}: it is left out.", level="warning"))
+                on_event(Said(text=f"{self.name} refuses {learned}: left out from here on.", level="warning"))
             except ProviderError as error:
                 attempt = await self._pause(error, attempt, on_event)
             else:

@@ -17,6 +17,7 @@ CLOSE_TAG = "</system-message>"
 THINKING = frozenset({"thinking", "redacted_thinking"})
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
 _PAIRED = frozenset({"tool_use", "tool_result"})
+_UNSEEN: Block = {"type": "text", "text": "[an image, which this model cannot see]"}
 T = TypeVar("T")
 
 
@@ -72,7 +73,8 @@ class Lowering:
             for block in blocks_of(message)
             if not is_blank(block)
         ]
-        rules = _Rules(is_claude(model), model.capabilities.thinking != "none")
+        can = model.capabilities
+        rules = _Rules(is_claude(model), can.thinking != "none", can.images)
         n_unthinking = max(n_without_thinking - n_head, 0)
         body = messages[n_head:]
         self._forget_changed(body, (rules, n_unthinking))
@@ -90,7 +92,7 @@ class Lowering:
         n_kept = len(self._settled)
         first = self._starts[n_kept] if n_kept else 0
         del self._starts[n_kept:]
-        unthinking = _Rules(rules.is_strict, has_thinking=False)
+        unthinking = rules._replace(has_thinking=False)
         joined: list[_Joined] = []
         for index in range(first, len(body)):
             _join(joined, body[index], rules if index >= n_unthinking else unthinking, index)
@@ -130,6 +132,7 @@ def is_blank(block: Block) -> bool:
 class _Rules(NamedTuple):
     is_strict: bool
     has_thinking: bool
+    has_images: bool
 
 
 def _kept(message: Message, rules: _Rules) -> list[Block]:
@@ -142,7 +145,7 @@ def _kept(message: Message, rules: _Rules) -> list[Block]:
             kept.append(_plain(_paired(block, kind == "tool_result", rules)))
         elif kind not in THINKING:
             if not is_blank(block):
-                kept.append(_plain(block))
+                kept.append(_plain(_seen(block, rules)))
         elif _is_sendable(block, rules):
             kept.append(_plain(block))
     return kept
@@ -194,7 +197,7 @@ def _paired(block: Block, is_result: bool, rules: _Rules) -> Block:
             value = block.get(key)
             if isinstance(value, str) and _ODD.search(value):
                 block = {**block, key: _ODD.sub("_", value)}
-    return _result(block) if is_result else block
+    return _result(block, rules) if is_result else block
 
 
 def _tagged(block: Block) -> Block:
@@ -204,13 +207,18 @@ def _tagged(block: Block) -> Block:
     return {"type": "text", "text": f"{OPEN_TAG}\n{text}\n{CLOSE_TAG}"}
 
 
-def _result(block: Block) -> Block:
+def _result(block: Block, rules: _Rules) -> Block:
     content: Any = block.get("content")
     if isinstance(content, str):
         return {**block, "content": [{"type": "text", "text": content}] if content.strip() else []}
-    if not isinstance(content, list) or not any(map(is_blank, content)):
+    if not isinstance(content, list) or (rules.has_images and not any(map(is_blank, content))):
         return block
-    return {**block, "content": [part for part in content if not is_blank(part)]}
+    return {**block, "content": [_seen(part, rules) for part in content if not is_blank(part)]}
+
+
+def _seen(block: Block, rules: _Rules) -> Block:
+    """Return an image as words where the model takes none."""
+    return block if rules.has_images or block.get("type") != "image" else _UNSEEN
 
 
 def _is_sendable(block: Block, rules: _Rules) -> bool:

@@ -151,16 +151,21 @@ def _head(request: Request, model: ModelInfo, thinking: Thinking | None, n_witho
         head["n_without_thinking"] = n_without_thinking
     if model.capabilities.thinking == "none":
         head["no_thinking"] = True
+    if not model.capabilities.images:
+        head["no_images"] = True
     return head
 
 
 def rebuild(messages: Sequence[Message], tools: Sequence[ToolSpec], sent: Sent) -> Rebuilt:
     """Return a request of the past from the view and tools as they stood then, and the reply's `Sent`."""
     head: Head = msgspec.json.decode(sent.head or "{}")
-    thinking = "none" if head.get("no_thinking") else "adaptive"
+    changes = {
+        "thinking": "none" if head.get("no_thinking") else "adaptive",
+        "images": not head.get("no_images"),
+    }
     model = ModelInfo(name=str(head.get("model", "")))
     model = msgspec.structs.replace(
-        model, capabilities=msgspec.structs.replace(model.capabilities, thinking=thinking)
+        model, capabilities=msgspec.structs.replace(model.capabilities, **changes)
     )
     split = lower(messages, model, int(head.get("n_without_thinking", 0)))
     built = _assembled(head, list(sent.marks), split.system, tools, list(map(_chunks, split.messages)))
@@ -215,7 +220,7 @@ def _assembled(
 
 
 def _fields(head: Head) -> bytes:
-    ours = {"n_without_thinking", "no_thinking", "ttl"}
+    ours = {"n_without_thinking", "no_thinking", "no_images", "ttl"}
     fields = {key: value for key, value in head.items() if key not in ours} | {"stream": True}
     return encode(fields)[:-1]
 

@@ -90,7 +90,8 @@ def _check_max_tokens(body: Json, model: Model) -> None:
 
 def _check_lacks(body: Json, lacks: frozenset[str]) -> None:
     for name in ("tools", "thinking", "cache_control", "system", "output_config"):
-        if name in lacks and body.get(name):
+        has_it = _marked(body) if name == "cache_control" else body.get(name)
+        if name in lacks and has_it:
             raise malformed(f"{name}: Extra inputs are not permitted")
 
 
