@@ -133,7 +133,8 @@ class Process:
             finally:
                 self._let_go()
         duration_s = time.monotonic() - self.began
-        await asyncio.to_thread(self.capture.close)
+        if self.capture.spill is not None:
+            await asyncio.to_thread(self.capture.close)
         code = self._child.returncode
         return Ended(
             code=-signal.SIGKILL if code is None else code,
