@@ -162,6 +162,7 @@ async def test_recall_searches_words_in_everything_that_was_said(bench: Bench) -
     assert len(text) < 700
     assert await bench.text("recall", handle=f"m{n}") == "Please keep the ZEBRA setting"
     assert (await bench.text("recall", query="zebra crossing")).count("zebra") < (text.count("zebra") + 1)
+    assert f"r{m} bash" in await bench.text("recall", query="grep zebra")  # words of a call count too
     assert "Nothing" in await bench.text("recall", query="giraffe")
 
 

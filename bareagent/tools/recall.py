@@ -57,8 +57,11 @@ class _Kept(msgspec.Struct, frozen=True):
     arguments: dict[str, Any]
     block: Block
 
+    def asked(self) -> str:
+        return valid_unicode(json.dumps(self.arguments, ensure_ascii=False))
+
     def told(self) -> str:
-        text = valid_unicode(json.dumps(self.arguments, ensure_ascii=False))
+        text = self.asked()
         short = text if len(text) <= ARGUMENT_CHARS else f"{text[:ARGUMENT_CHARS]}..."
         return f"{self.handle} {self.name} {short}"
 
@@ -218,7 +221,7 @@ def _message_text(ctx: ToolContext, n: int) -> str:
 
 
 def _hits(ctx: ToolContext, query: str) -> str:
-    """Return where all words of a query stand, newest first."""
+    """Return where all words of a query stand, in texts or in the arguments of calls, newest first."""
     words = [word.casefold() for word in query.split()]
     if not words:
         raise BadArguments("The query is blank.")
@@ -243,7 +246,7 @@ def _searchable(ctx: ToolContext) -> Iterator[tuple[str, str]]:
     for entry in entries:
         for kept in by_handle.get(entry.n, []):
             if kept.name != "recall":
-                yield kept.told(), text_of(kept.block)
+                yield kept.told(), f"{text_of(kept.block)}\n{kept.asked()}"
         if entry.n not in by_handle and entry.message["role"] != "system":
             yield f"m{entry.n} {entry.message['role']}", text_of(entry.message)
 
