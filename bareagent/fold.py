@@ -39,7 +39,17 @@ from bareagent.messages import (
 from bareagent.store.redact import MASK
 from bareagent.view import View, copied, handle_of, parse_handle, placeholder, strings
 
-__all__ = ["TakenBack", "View", "apply", "apply_all", "fold", "fold_all", "handle_of", "parse_handle", "placeholder"]
+__all__ = [
+    "TakenBack",
+    "View",
+    "apply",
+    "apply_all",
+    "fold",
+    "fold_all",
+    "handle_of",
+    "parse_handle",
+    "placeholder",
+]
 
 MASKED_EPOCH = "secrets masked on resume"
 """The reason of the epoch from which on thinking blocks that hold a mask are left out."""

@@ -51,6 +51,8 @@ ENDED_TEXT = "interrupted: the program ended while this ran; it may have had eff
 
 _TURNS = frozenset({Undone, Rewound})
 
+_MANY_MESSAGES = 10_000
+
 E = TypeVar("E", bound=AnyEntry)
 
 
@@ -66,7 +68,10 @@ def load(log: Log) -> View:
                 has_turns, view = True, View()
             else:
                 apply_all(batch, view)
-        return _folded_again(log) if has_turns else view
+        view = _folded_again(log) if has_turns else view
+        if len(view.messages) > _MANY_MESSAGES:
+            gc.freeze()  # what was read lives as long as the session: no collection need look at it
+        return view
     finally:
         if was_on:
             gc.enable()

@@ -184,6 +184,10 @@ class Measurer:
         """Measure everything again: an epoch changed the view."""
         self._known.clear()
 
+    def lacks(self, messages: Sequence[Message]) -> int:
+        """Return how many messages at the end were never measured."""
+        return max(len(messages) - len(self._known), 0)
+
     def measure(
         self, messages: Sequence[Message], kinds: Sequence[Kind] = (), ids: Sequence[int] = ()
     ) -> list[Sized]:

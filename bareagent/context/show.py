@@ -1,11 +1,12 @@
 """What `/context` and `/compact preview` show, as data; drawing is the faces' work."""
 
 from collections.abc import Iterator, Sequence
+from heapq import nlargest
 
 import msgspec
 
 from bareagent.config import Config
-from bareagent.context.measure import Sized
+from bareagent.context.measure import Result, Sized
 from bareagent.context.micro import Micro
 from bareagent.context.plan import Full, Plan
 from bareagent.context.room import Room
@@ -106,19 +107,18 @@ def _thinking(message: Message) -> Iterator[Block]:
 
 
 def _largest(messages: Sequence[Message], sizes: Sequence[Sized], ratio: float) -> list[Item]:
-    items = []
+    found: list[tuple[float, Message, Result | None]] = []
     for message, sized in zip(messages, sizes, strict=True):
+        found += [(result.tokens, message, result) for result in sized.results if not result.is_cleared]
         rest = sized.tokens - sum(result.tokens for result in sized.results)
-        items += [
-            Item(handle=result.handle, what=f"{result.tool} result", tokens=round(result.tokens * ratio))
-            for result in sized.results
-            if not result.is_cleared
-        ]
         if rest > 0:
-            items.append(
-                Item(handle="", what=f"{sized.role}: {glimpse(message)}", tokens=round(rest * ratio))
-            )
-    return sorted(items, key=lambda item: -item.tokens)[:N_LARGEST]
+            found.append((rest, message, None))
+    return [_item(*one, ratio) for one in nlargest(N_LARGEST, found, key=lambda one: round(one[0] * ratio))]
+
+
+def _item(tokens: float, message: Message, result: Result | None, ratio: float) -> Item:
+    what = f"{result.tool} result" if result else f"{message['role']}: {glimpse(message)}"
+    return Item(handle=result.handle if result else "", what=what, tokens=round(tokens * ratio))
 
 
 def waits(micro: Micro) -> str:
@@ -151,16 +151,20 @@ def preview_of(book: Book, full: Full | None, config: Config, prices: tuple[floa
         return Preview(is_possible=False)
     messages, cut = book.view.messages, full.cut
     gone = {*cut.source, *cut.dropped}
-    history = max(full.before - full.after, 0.0)
-    cost = (history * prices[0] + config.compaction.summary_max_tokens * prices[1]) / 1e6
     return Preview(
         is_possible=True,
         goes=[_shown(messages[index]) for index in sorted(gone)],
         stays=[_shown(message) for index, message in enumerate(messages) if index not in gone],
         tokens_before=round(full.before),
         tokens_after=round(full.after),
-        cost_usd=cost,
+        cost_usd=compacting_cost(full, config, prices),
     )
+
+
+def compacting_cost(full: Full, config: Config, prices: tuple[float, float]) -> float:
+    """Return about what the summary of a planned compaction costs, in dollars."""
+    history = max(full.before - full.after, 0.0)
+    return (history * prices[0] + config.compaction.summary_max_tokens * prices[1]) / 1e6
 
 
 def _shown(message: Message) -> str:

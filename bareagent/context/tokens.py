@@ -13,6 +13,7 @@ _CJK = re.compile(
     "\U00020000-\U0002a6df\U0002f800-\U0002fa1f]+"
 )
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 _LIGHT = bytes(c for c in range(128) if chr(c).isalnum() or chr(c).isspace())
 
 
@@ -60,7 +61,7 @@ def text_quarters(text: str) -> int:
 
 def compact_json(value: Any) -> str:
     """Return JSON without spaces, CJK as it is."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return _COMPACT.encode(value)
 
 
 def fast_tokens(text: str) -> float:

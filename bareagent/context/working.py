@@ -3,6 +3,7 @@
 It lives in `session.working`, is never logged, and is made again from the log when a session is opened.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -35,6 +36,7 @@ from bareagent.seams import Emit, Heard, ModelInfo, Provider, Tool
 from bareagent.view import View
 
 SLOT = "context"
+_GENTLE_MESSAGES = 1_000
 _UNCACHED_REPLIES = 3
 """Replies in a row without a cache field after which the provider counts as having no cache."""
 
@@ -258,6 +260,18 @@ def state_of(book: Book, provider: Provider, clock: Callable[[], float] | None =
     if not any(isinstance(listener, _Listener) and listener.book is book for listener in book.listeners):
         book.listeners.append(_Listener(book))
     return made
+
+
+async def measure_gently(book: Book, provider: Provider) -> None:
+    """Measure a view some messages at a time, so that a long one does not hold up whoever types."""
+    while True:
+        state, view = state_of(book, provider), book.view
+        lacking = state.measurer.lacks(view.messages)
+        if lacking <= _GENTLE_MESSAGES:
+            return
+        upto = len(view.messages) - lacking + _GENTLE_MESSAGES
+        state.measurer.measure(view.messages[:upto], view.kinds, view.ids)
+        await asyncio.sleep(0)
 
 
 class _Listener:

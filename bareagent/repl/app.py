@@ -112,8 +112,9 @@ class Repl(Talk):
         self._hands.begin()
 
     async def _settle_in(self) -> None:
+        await asyncio.sleep(FRAME_S)  # the last exchanges are painted first
+        self.show(await recap_rows(self.agent, self.width, self.styles))
         self._measure()
-        self.show(recap_rows(self.agent, self.width, self.styles))
         self._standing.branch = await asyncio.to_thread(branch, self._root)
         hint = await asyncio.to_thread(start.resume_line, self.agent)
         if hint:

@@ -75,7 +75,7 @@ async def _go_on(face: Face, wanted: str) -> None:
     face.show(start.past(agent, face.width, face.styles))
     for note in agent.session.notes:
         face.say(note, "warning")
-    face.show(recap_rows(agent, face.width, face.styles))
+    face.show(await recap_rows(agent, face.width, face.styles))
 
 
 async def _go_on_locked(face: Face, wanted: str, error: SessionLocked) -> bool:

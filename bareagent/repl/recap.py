@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from bareagent import context
 from bareagent.agent import Agent
+from bareagent.context.plan import Wishes
+from bareagent.context.show import compacting_cost
+from bareagent.context.working import measure_gently
 from bareagent.entries import MessageEntry
 from bareagent.messages import Block, Message, calls, results, text_of
 from bareagent.repl.rows import money
@@ -126,24 +129,24 @@ def _is_newer(session: Session, path: str, n: int) -> bool:
 
 def price_line(agent: Agent) -> str:
     """Return the price of going on: `as is ≈ $0.42 (cache cold) · after /compact ≈ $0.06`."""
-    price = agent.provider.model.price
-    preview = agent.preview()
-    heat = "cache warm" if agent.picture().cached else "cache cold"
-    size = agent.context_tokens()
+    given = agent.session, agent.provider, agent.box.tools, agent.config
+    plan = context.planned(*given, Wishes(forced="manual"))
+    price, full = agent.provider.model.price, plan.full
     if not price.input:
-        after = f" · after /compact ≈ {preview.tokens_after:,} tokens" if preview.is_possible else ""
-        return f"as is ≈ {size:,} tokens{after}"
-    as_is = context.next_cost(agent.session, agent.provider, agent.box.tools, agent.config)
-    line = f"as is ≈ {money(as_is)} ({heat})"
-    if not preview.is_possible:
+        after = f" · after /compact ≈ {round(full.after):,} tokens" if full else ""
+        return f"as is ≈ {round(plan.load.size):,} tokens{after}"
+    line = f"as is ≈ {money(context.next_cost(*given))} (cache {'cold' if plan.is_cold else 'warm'})"
+    if full is None:
         return line
-    after_usd = preview.tokens_after * (price.cache_write or price.input) / 1e6
-    return f"{line} · after /compact ≈ {money(after_usd)} (compacting ≈ {money(preview.cost_usd)})"
+    after_usd = full.after * (price.cache_write or price.input) / 1e6
+    once_usd = compacting_cost(full, agent.config, (price.input, price.output))
+    return f"{line} · after /compact ≈ {money(after_usd)} (compacting ≈ {money(once_usd)})"
 
 
-def recap_rows(agent: Agent, width: int, styles: Styles) -> list[str]:
+async def recap_rows(agent: Agent, width: int, styles: Styles) -> list[str]:
     """Return what to know before going on with a resumed session: stale files, the price."""
     session = agent.session
+    await measure_gently(session, agent.provider)
     rows: list[str] = []
     stale = stale_files(session)
     if stale:
