@@ -290,7 +290,6 @@ async def test_of_an_endless_writer_the_first_and_last_32_mib_are_stored_in_orde
     assert stored[side:-side] == f"\n[... {size - 2 * side:,} bytes are missing here ...]\n".encode()
 
 
-@pytest.mark.soak
 async def test_two_hundred_megabytes_on_one_line(bench: Bench) -> None:
     command = f"{sys.executable} -c \"import sys; [sys.stdout.write('x' * 1000000) for _ in range(200)]\""
     output, seconds = await timed(bench, command, timeout_s=100)
