@@ -15,10 +15,11 @@ from bareagent.messages import Block, Message, answer, calls, text_block
 from bareagent.seams import Answer, Ask, Emit, Output, Question, Reply, Spawn, Tool
 from bareagent.session import Session, handle_of
 from bareagent.tools.background import Jobs
-from bareagent.tools.base import BadArguments, Marks, Seen, ToolContext, ToolError, decode, fit, spec
+from bareagent.tools.base import BadArguments, Marks, Seen, ToolContext, ToolError, decode, fit
 from bareagent.tools.permissions import Verdict, judge_in, places_of
 from bareagent.tools.rules import Rules
 from bareagent.tools.skills import Skill, in_force, may_use_skills, rules_of
+from bareagent.toolspec import spec
 
 MAX_SIDE_BY_SIDE = 8
 MAX_REPEATS = 5

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from bareagent.messages import Message, text_block
 from bareagent.tools import frontmatter, skills
-from bareagent.tools.base import ToolError, spec
+from bareagent.tools.base import ToolError
 from bareagent.tools.skills import LoadSkill, Skill, SkillParams, as_text, find_skills, invocation, listing
+from bareagent.toolspec import spec
 from tests.fakes import call
 from tests.tool_bench import Bench
 

@@ -13,9 +13,10 @@ from bareagent.config import Config
 from bareagent.entries import ToolSpec
 from bareagent.seams import Output
 from bareagent.tools import standard_tools
-from bareagent.tools.base import BadArguments, ToolError, cap, decode, fit, resolve, spec
+from bareagent.tools.base import BadArguments, ToolError, cap, decode, fit, resolve
 from bareagent.tools.skills import LoadSkill
 from bareagent.tools.subagent import Subagent
+from bareagent.toolspec import spec
 from tests.tool_bench import TOOLS, Bench, with_tools
 
 GOLDEN = Path(__file__).with_name("tools_as_sent.json")

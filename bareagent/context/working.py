@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -33,6 +33,7 @@ from bareagent.entries import (
 )
 from bareagent.messages import Message, text_of
 from bareagent.seams import Emit, Heard, ModelInfo, Provider, Tool
+from bareagent.toolspec import spec
 from bareagent.view import View
 
 SLOT = "context"
@@ -290,15 +291,7 @@ def tool_specs(view: View, tools: Sequence[Tool | ToolSpec]) -> list[ToolSpec]:
     """Return the tools as the model sees them: as logged, else made from the tools at hand."""
     if view.prompt is not None:
         return view.prompt.tools
-    return [tool if isinstance(tool, ToolSpec) else _spec(tool) for tool in tools]
-
-
-def _spec(tool: Tool) -> ToolSpec:
-    (root,), parts = msgspec.json.schema_components([tool.params], ref_template="#/$defs/{name}")
-    # The Messages API wants the object itself at the top, not a reference to it.
-    schema: dict[str, Any] = parts.pop(str(root.get("$ref", "")).rpartition("/")[2], root)
-    schema = {**schema, "$defs": parts} if parts else schema
-    return ToolSpec(name=tool.name, description=tool.description, input_schema=schema)
+    return [tool if isinstance(tool, ToolSpec) else spec(tool) for tool in tools]
 
 
 def _seconds(at: str) -> float:

@@ -1,4 +1,4 @@
-"""What every tool stands on: its context, its schema, checked arguments, paths, and the cap on results.
+"""What every tool stands on: its context, checked arguments, paths, and the cap on results.
 
 No tool lives here, and no permission: a tool only declares what it needs.
 """
@@ -15,10 +15,10 @@ import msgspec
 
 from bareagent import platform
 from bareagent.config import Config
-from bareagent.entries import ToolSpec
 from bareagent.messages import Block
 from bareagent.sanitize import scrub, valid_unicode
 from bareagent.seams import Ask, Emit, Need, Output, Spawn, Tool
+from bareagent.toolspec import schema_of
 
 if TYPE_CHECKING:
     from bareagent.session import Session
@@ -101,40 +101,6 @@ def text_for_model(name: str) -> str:
     return Path(__file__).with_name(f"{name}.md").read_text(encoding="utf-8").strip()
 
 
-def spec(tool: Tool) -> ToolSpec:
-    """Return a tool as the model sees it; the same bytes each time."""
-    return ToolSpec(name=tool.name, description=tool.description, input_schema=_schema(tool.params))
-
-
-@cache
-def _schema(params: type[msgspec.Struct]) -> dict[str, Any]:
-    (root,), parts = msgspec.json.schema_components([params], ref_template="{name}")
-    schema: dict[str, Any] = _inlined(root, parts)
-    schema.setdefault("properties", {})
-    return schema
-
-
-def _inlined(node: Any, parts: Mapping[str, Any]) -> Any:
-    if isinstance(node, list):
-        return [_inlined(item, parts) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:
-        return _inlined(parts[node["$ref"]], parts)
-    whole = {key: _inlined(value, parts) for key, value in node.items() if not _is_dull(node, key)}
-    if "properties" in node:
-        whole["properties"] = {name: _inlined(part, parts) for name, part in node["properties"].items()}
-    return whole
-
-
-def _is_dull(node: dict[str, Any], key: str) -> bool:
-    """Tell what says nothing to the model: names and docstrings of our classes, empty defaults."""
-    is_class = "properties" in node or node.get("type") == "object"
-    if key in {"default", "required"}:
-        return not node[key]
-    return key == "title" or (is_class and key in {"description", "additionalProperties", "properties"})
-
-
 def decode(tool: Tool, raw: object) -> Any:
     """Return checked parameters, every string valid Unicode.
 
@@ -161,7 +127,7 @@ def _fault(text: str) -> str:
 
 
 def _expected(tool: Tool) -> str:
-    schema = _schema(tool.params)
+    schema = schema_of(tool.params)
     required = schema.get("required", [])
     names = [
         f"{name} ({_kind(part)}{', required' if name in required else ''})"

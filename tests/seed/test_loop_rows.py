@@ -18,6 +18,7 @@ from bareagent.provider.failures import OVERFLOW
 from bareagent.provider.request import build
 from bareagent.seams import Answer, ModelInfo, Question, Request
 from bareagent.tools import standard_tools
+from bareagent.toolspec import spec
 from tests.context_play import PRICED, Play, rules, seed_rules, words
 from tests.fakes import FakeProvider, call, said
 
@@ -117,6 +118,20 @@ async def test_row_50_messages_are_only_appended_between_epochs() -> None:
         before = msgspec.json.decode(msgspec.json.encode(now))
         play.round(1_500)
     assert 0 < n_epochs < 6
+
+
+async def test_row_52_tools_are_the_same_bytes_with_a_log_and_without() -> None:
+    tools = standard_tools(rules())
+    logged, bare = Play(), Play()
+    logged.session.record(Prompt(system="", tools=[spec(tool) for tool in tools]))
+    sent = []
+    for play in (logged, bare):
+        play.line("go")
+        made = context.request(play.session, play.provider, tools, play.config)
+        sent.append(build(made, PRICED).tools)
+    assert sent[0] == sent[1]
+    names = [tool["name"] for tool in msgspec.json.decode(b"[" + sent[0] + b"]")]
+    assert names == [tool.name for tool in tools]
 
 
 async def test_row_51_cache_marks_and_row_53_blocks() -> None:
