@@ -403,8 +403,13 @@ def test_thinking_bound_to_another_history_is_left_out_for_good(words: str) -> N
     assert adapted.n_without_thinking([*view, new, user("c")]) == 2
     assert adapted.n_without_thinking([user("summary"), old, user("b"), new]) == 2
     assert adapted.to(info) == info
-    assert adapted.learn(words, info, [*view, new, user("c")]) == "earlier thinking"
-    assert adapted.learn(words, info, [*view, new, user("c")]) == "thinking"
+    whole = [*view, new, user("c")]
+    assert adapted.learn(words, info, whole) == "earlier thinking"
+    assert adapted.n_without_thinking(whole) == 4
+    if words == MODIFIED:
+        assert adapted.learn(words, info, whole) == "thinking before the newest reply"
+        assert adapted.n_without_thinking(whole) == 2
+    assert adapted.learn(words, info, whole) == "thinking"
 
 
 def test_a_tool_loop_that_began_without_thinking_goes_on_without() -> None:

@@ -16,6 +16,7 @@ _HISTORY = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _WANTED = re.compile(r"must start with a thinking|Expected `thinking`", re.IGNORECASE)
+_LATEST = re.compile(r"latest assistant message", re.IGNORECASE)
 _THINKING = re.compile(r"thinking|budget_tokens", re.IGNORECASE)
 _EFFORT = re.compile(r"\beffort\b|output_config", re.IGNORECASE)
 _CACHE = re.compile(r"cache_control", re.IGNORECASE)
@@ -33,6 +34,7 @@ class Adapted:
         self.counts_tokens = True
         self._changes: dict[str, dict[str, Any]] = {}
         self._refused: set[str] = set()
+        self._wanted: set[str] = set()
 
     def to(self, model: ModelInfo) -> ModelInfo:
         """Return the model with what was learned of it."""
@@ -55,8 +57,10 @@ class Adapted:
             return ""
         if _CACHE.search(words) and present.cache:
             return self._note(model, cache=False) or "cache marks"
-        if _HISTORY.search(words) and not _WANTED.search(words) and self._refuse(messages):
-            return "earlier thinking"
+        if _HISTORY.search(words) and not _WANTED.search(words):
+            learned = self._refuse(messages) or self._want_latest(words, messages)
+            if learned:
+                return learned
         if _THINKING.search(words):
             return self._less_thinking(words, model, present)
         if _EFFORT.search(words) and present.effort:
@@ -70,11 +74,20 @@ class Adapted:
         marked = (i for i in range(len(messages) - 1, -1, -1) if _seals(messages[i]) & self._refused)
         return next(marked, -1) + 1
 
-    def _refuse(self, messages: Sequence[Message]) -> bool:
-        seals = {seal for message in messages for seal in _seals(message)}
+    def _refuse(self, messages: Sequence[Message]) -> str:
+        seals = {seal for message in messages for seal in _seals(message)} - self._wanted
         is_new = bool(seals - self._refused)
         self._refused |= seals
-        return is_new
+        return "earlier thinking" if is_new else ""
+
+    def _want_latest(self, words: str, messages: Sequence[Message]) -> str:
+        """Send the newest reply's thinking again where a server misses it amid calls; once."""
+        latest = next((_seals(m) for m in reversed(messages) if m["role"] == "assistant"), set())
+        if not _LATEST.search(words) or not latest & self._refused:
+            return ""
+        self._refused -= latest
+        self._wanted |= latest
+        return "thinking before the newest reply"
 
     def _less_thinking(self, words: str, model: ModelInfo, present: Capabilities) -> str:
         if present.thinking == "none":
