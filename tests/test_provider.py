@@ -53,6 +53,7 @@ async def test_a_reply_comes_as_deltas_and_as_a_whole() -> None:
     assert reply.message["content"] == record.reply
     assert reply.stop_reason == "tool_use"
     assert reply.request_id == record.request_id
+    assert float(record.headers["x-stainless-timeout"]) > 0
     assert (reply.sent.size, reply.sent.marks) == (len(record.raw), ["system", "0.0"])
     assert reply.usage.output == record.usage["output_tokens"]
 

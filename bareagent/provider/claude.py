@@ -314,11 +314,12 @@ class ClaudeProvider:
 
     async def _post(self, client: Any, body: bytes) -> Any:
         module, httpx2 = sdk(), importlib.import_module("httpx2")
+        headers = {"content-type": "application/json", "accept": "text/event-stream"}
         return await client.post(
             "/v1/messages",
             cast_to=httpx2.Response,
             content=body,
-            options={"headers": {"content-type": "application/json", "accept": "text/event-stream"}},
+            options={"headers": headers, "timeout": client.timeout},  # unset, the SDK tells "NOT_GIVEN"
             stream=True,
             stream_cls=module.AsyncStream[Any],
         )
