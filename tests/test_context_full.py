@@ -508,6 +508,7 @@ class TestShow:
         assert shown.shares["cleared"] > 0
         assert len(shown.largest) == 10
         assert shown.largest[0].handle.startswith("r")
+        assert all(item.handle for item in shown.largest)
         assert shown.waits == "Nothing can be cleared now."
 
     def test_a_line_that_cannot_be_sent(self) -> None:

@@ -20,7 +20,7 @@ PREVIEW_CHARS = 80
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """One large part of the view: its handle (empty for what is no result), what it is, tokens."""
+    """One large part of the view: its handle (empty for a summary's header), what it is, tokens."""
 
     handle: str
     what: str
@@ -107,18 +107,18 @@ def _thinking(message: Message) -> Iterator[Block]:
 
 
 def _largest(messages: Sequence[Message], sizes: Sequence[Sized], ratio: float) -> list[Item]:
-    found: list[tuple[float, Message, Result | None]] = []
+    found: list[tuple[float, str, Message, Result | None]] = []
     for message, sized in zip(messages, sizes, strict=True):
-        found += [(result.tokens, message, result) for result in sized.results if not result.is_cleared]
+        found += [(r.tokens, r.handle, message, r) for r in sized.results if not r.is_cleared]
         rest = sized.tokens - sum(result.tokens for result in sized.results)
         if rest > 0:
-            found.append((rest, message, None))
+            found.append((rest, "" if sized.is_header else f"m{sized.id}", message, None))
     return [_item(*one, ratio) for one in nlargest(N_LARGEST, found, key=lambda one: round(one[0] * ratio))]
 
 
-def _item(tokens: float, message: Message, result: Result | None, ratio: float) -> Item:
+def _item(tokens: float, handle: str, message: Message, result: Result | None, ratio: float) -> Item:
     what = f"{result.tool} result" if result else f"{message['role']}: {glimpse(message)}"
-    return Item(handle=result.handle if result else "", what=what, tokens=round(tokens * ratio))
+    return Item(handle=handle, what=what, tokens=round(tokens * ratio))
 
 
 def waits(micro: Micro) -> str:
