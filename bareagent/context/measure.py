@@ -184,9 +184,14 @@ class Measurer:
         """Measure everything again: an epoch changed the view."""
         self._known.clear()
 
-    def lacks(self, messages: Sequence[Message]) -> int:
-        """Return how many messages at the end were never measured."""
-        return max(len(messages) - len(self._known), 0)
+    def measure_more(
+        self, messages: Sequence[Message], kinds: Sequence[Kind], ids: Sequence[int], n: int
+    ) -> bool:
+        """Measure up to `n` messages that never were; tell whether there are more."""
+        start = len(self._known)
+        end = min(start + n, len(messages))
+        self._known += [_known(messages, kinds, ids, index) for index in range(start, end)]
+        return end < len(messages)
 
     def measure(
         self, messages: Sequence[Message], kinds: Sequence[Kind] = (), ids: Sequence[int] = ()
@@ -197,14 +202,17 @@ class Measurer:
         for index, message in enumerate(messages):
             if index < len(known) and known[index][0] is message:
                 continue
-            kind = kinds[index] if index < len(kinds) else "other"
-            number = ids[index] if index < len(ids) else index + 1
-            sized = measure(message, _names_for(messages, index), kind, number)
-            if index < len(known):
-                known[index] = (message, sized)
-            else:
-                known.append((message, sized))
+            known[index : index + 1] = [_known(messages, kinds, ids, index)]
         return [sized for _, sized in known]
+
+
+def _known(
+    messages: Sequence[Message], kinds: Sequence[Kind], ids: Sequence[int], index: int
+) -> tuple[Message, Sized]:
+    message = messages[index]
+    kind = kinds[index] if index < len(kinds) else "other"
+    number = ids[index] if index < len(ids) else index + 1
+    return message, measure(message, _names_for(messages, index), kind, number)
 
 
 def _names_for(messages: Sequence[Message], index: int) -> dict[Any, str]:

@@ -265,13 +265,10 @@ def state_of(book: Book, provider: Provider, clock: Callable[[], float] | None =
 
 async def measure_gently(book: Book, provider: Provider) -> None:
     """Measure a view some messages at a time, so that a long one does not hold up whoever types."""
-    while True:
-        state, view = state_of(book, provider), book.view
-        lacking = state.measurer.lacks(view.messages)
-        if lacking <= _GENTLE_MESSAGES:
-            return
-        upto = len(view.messages) - lacking + _GENTLE_MESSAGES
-        state.measurer.measure(view.messages[:upto], view.kinds, view.ids)
+    is_more = True
+    while is_more:
+        measurer, view = state_of(book, provider).measurer, book.view
+        is_more = measurer.measure_more(view.messages, view.kinds, view.ids, _GENTLE_MESSAGES)
         await asyncio.sleep(0)
 
 
