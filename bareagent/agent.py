@@ -33,7 +33,7 @@ from bareagent.turn import CONTINUE, Stop
 AUTOMATIC_NAME_CHARS = 60
 NAME_CHARS = 200
 LOCK_PAUSE_S = 0.2
-READ_ANEW = "Project instructions were read anew: what the system prompt holds now goes before earlier notes of changes."
+READ_ANEW = "Project instructions were read anew: the system prompt goes before earlier notes of changes."
 T = TypeVar("T")
 
 

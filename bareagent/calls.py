@@ -280,7 +280,13 @@ class _Batch:
 
     def _ground(self) -> tuple[str, Rules]:
         """Return what a judgement stands on: the mode and the rules of this moment."""
-        return self._session.view.mode or self._config.permissions.mode, self._rules()
+        return self._mode(), self._rules()
+
+    def _mode(self) -> str:
+        """Return the mode; a subagent that may write follows the session in front."""
+        usual, front = self._config.permissions.mode, self._box.front
+        own = self._session.view.mode or usual
+        return own if front is None or own == "plan" else front.view.mode or usual
 
     def _judge(self, tool: Tool, params: Any, ctx: ToolContext, ground: tuple[str, Rules]) -> Verdict:
         """Judge a call, in a thread: of a search through a folder it looks at every file's name."""

@@ -224,6 +224,24 @@ async def test_what_is_granted_to_a_helper_is_granted_in_front(
         assert len(talk.asked) == 2
 
 
+async def test_a_helper_follows_the_mode_in_front(make_server: MakeServer, tmp_path: Path) -> None:
+    def write(name: str) -> dict[str, Any]:
+        return {"calls": [{"name": "write_file", "input": {"file_path": name, "content": "x"}}]}
+
+    helper = {"calls": [{"name": "subagent", "input": {"task": "write"}}]}
+    server = await make_server([helper, write("a"), write("b"), {"text": "tried"}, {"text": "done"}])
+
+    def turned(question: Question) -> Answer:
+        talk.agent.set_mode("plan")
+        return yes(question)
+
+    async with conversation(server, tmp_path, DEFAULT, turned) as talk:
+        await talk.agent.run("go")
+        assert (tmp_path / "a").exists()
+        assert not (tmp_path / "b").exists()
+        assert "plan mode" in server.requests[3].last_text
+
+
 async def test_a_helpers_large_result_is_kept_and_read_without_asking(
     make_server: MakeServer, tmp_path: Path
 ) -> None:
@@ -411,3 +429,20 @@ def test_changed_instructions_are_told_once_helpers_or_not(start_server: StartSe
     assert len({str(server.requests[n].body["system"]) for n in (0, 1, 3, 4, 6, 7)}) == 1
     assert "Say two." not in bodies[2]
     assert "Say two." in bodies[5]
+
+
+def test_a_resumed_session_knows_which_instructions_hold(start_server: StartServer, tmp_path: Path) -> None:
+    """Told of a change, left, changed again: the older note must not go before the newer prompt."""
+    project = tmp_path / "p"
+    project.mkdir()
+    agents = project / "AGENTS.md"
+    agents.write_text("Say one.\n")
+    change = bash("echo 'Say two.' > AGENTS.md")
+    server = start_server([{"calls": [change]}, {"text": "first"}, {"text": "second"}, {"text": "third"}])
+    run(["--mode", "bypass"], project, home=tmp_path / "h", server=server, stdin="begin\nmore\n")
+    agents.write_text("Say three.\n")
+    run(["-p", "again", "--continue"], project, home=tmp_path / "h", server=server)
+    assert "Say two." in str(server.requests[2].messages)
+    last = server.requests[3]
+    assert "Say three." in str(last.body["system"])
+    assert "the system prompt goes before earlier notes" in last.last_text
