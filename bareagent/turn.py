@@ -16,6 +16,7 @@ from bareagent.entries import (
     ReplyDropped,
     Said,
     TextDelta,
+    Usage,
     UsageEntry,
 )
 from bareagent.errors import LimitReached, TooLong
@@ -26,6 +27,9 @@ from bareagent.session import Session
 
 MAX_UNRUN = 3
 """Replies in a row whose calls could not run, before the run stops (design.md, rule 5)."""
+
+LEAST_OUTPUT_TOKENS = 500
+"""An answer counts as at least so long where the money for it is looked at."""
 
 CONTINUE = "Continue."
 NEVER_RUN = {
@@ -156,11 +160,18 @@ class Run:
     def _check_money(self, limit: float) -> None:
         spent = self.session.view.cost_usd
         coming = context.next_cost(self.session, self.provider, self.box.tools, self.config)
+        coming += self._likely_output_cost()
         if spent + coming > limit:
             raise LimitReached(
                 f"The next call would cost about ${coming:.4f} beyond ${spent:.4f}; the limit is ${limit:.2f}.",
                 "raise limits.cost_usd or --max-cost",
             )
+
+    def _likely_output_cost(self) -> float:
+        """Return what an answer of mean length costs, in dollars."""
+        view = self.session.view
+        mean = sum(usage.output for usage in view.usage.values()) // max(view.n_turns, 1)
+        return self.provider.model.price.cost(Usage(output=max(mean, LEAST_OUTPUT_TOKENS)))
 
     def take(self, reply: Reply) -> Stop | None:
         """Take a reply into the session; return how the run ends, None if it goes on."""

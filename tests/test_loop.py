@@ -285,11 +285,39 @@ async def test_always_grants_for_the_session(make_server: MakeServer, tmp_path: 
 
 async def test_money_stops_before_the_next_call(make_server: MakeServer, tmp_path: Path) -> None:
     server = await make_server([{"text": "dear", "usage_output": 900_000}, {"text": "never"}])
-    async with conversation(server, tmp_path, config_of(limits={"cost_usd": 0.01})) as talk:
+    async with conversation(server, tmp_path, config_of(limits={"cost_usd": 0.02})) as talk:
         await talk.agent.run("one")
         with pytest.raises(LimitReached):
             await talk.agent.run("two")
         assert len(server.requests) == 1
+
+
+async def test_money_counts_an_answer_of_mean_length_and_at_least_500_tokens(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    """A million tokens of output cost $10; the prompt about $0.008 at first, next to nothing from the cache."""
+    server = await make_server([{"text": "an answer", "usage_output": 1_000}])
+    async with conversation(server, tmp_path, config_of(limits={"cost_usd": 0.012})) as talk:
+        with pytest.raises(LimitReached, match=r"about \$0\.013"):
+            await talk.agent.run("500 tokens more would cost half a cent")
+    async with conversation(server, tmp_path, config_of(limits={"cost_usd": 0.024})) as talk:
+        await talk.agent.run("there is enough for one")
+        with pytest.raises(LimitReached, match=r"about \$0\.01"):
+            await talk.agent.run("a second answer like the first would pass the limit")
+        assert len(server.requests) == 1
+
+
+async def test_a_summary_that_would_pass_the_limit_is_not_asked_for(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    server = await make_server([{"text": "word " * 400, "usage_output": 1_000}, {"text": "again"}])
+    async with conversation(server, tmp_path, config_of(limits={"cost_usd": 0.0265})) as talk:
+        await talk.agent.run("one")
+        await talk.agent.run("two")
+        assert not await talk.agent.compact()
+        assert len(server.requests) == 2
+        said = [heard.text for heard in talk.heard if isinstance(heard, Said)]
+        assert said[-1].endswith("would pass the money limit (limits.cost_usd). Nothing changed.")
 
 
 async def test_a_steered_line_goes_out_after_the_batch(make_server: MakeServer, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from bareagent.context.readable import RESULT_CHARS, readable_parts
 from bareagent.context.room import room_of
 from bareagent.context.tokens import fast_tokens
 from bareagent.context.working import Book, Working, tool_specs
-from bareagent.entries import Compaction, ReplyStarted, Retrying, Said, ToolSpec, Trigger, UsageEntry
+from bareagent.entries import Compaction, ReplyStarted, Retrying, Said, ToolSpec, Trigger, Usage, UsageEntry
 from bareagent.errors import InvalidRequest, ProviderError
 from bareagent.fold import header_text
 from bareagent.messages import Message, system
@@ -132,6 +132,8 @@ def originals(book: Book, places: Sequence[int]) -> list[Message]:
 
 async def _summarise(job: Job, draft: Compaction) -> str:
     """Fill in the summary; return why there is none, or an empty text."""
+    if not _is_affordable(job):
+        return "its price would pass the money limit (limits.cost_usd)"
     try:
         draft.summary = await _asked(job)
     except (ask.SummaryFailed, ProviderError, InvalidRequest) as error:
@@ -141,6 +143,14 @@ async def _summarise(job: Job, draft: Compaction) -> str:
         _bill(job)
         raise
     return ""
+
+
+def _is_affordable(job: Job) -> bool:
+    limit = job.config.limits.cost_usd
+    if not limit:
+        return True
+    sent = Usage(uncached=round(job.full.before), output=job.config.compaction.summary_max_tokens)
+    return job.book.view.cost_usd + job.provider.model.price.cost(sent) <= limit
 
 
 async def _asked(job: Job) -> str:
