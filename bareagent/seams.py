@@ -59,6 +59,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a model on a server can do.
 
     `thinking_off` is how thinking is turned off: by no field at all, by one of these types, or never.
+    `without` are types of blocks that another server gave and this one does not know.
     """
 
     tools: bool = True
@@ -68,6 +69,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     thinking: Literal["adaptive", "budget", "none"] = "none"
     thinking_off: Literal["omit", "disabled", "between_tools", "never"] = "omit"
     effort: bool = False
+    without: tuple[str, ...] = ()
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):

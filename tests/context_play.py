@@ -88,7 +88,9 @@ class Play:
 
     def check(self) -> bytes:
         """Hold the next request against the rules of the API; return its bytes."""
-        return build(self.request(), self.provider.model).body
+        built = build(self.request(), self.provider.model)
+        assert built.n_mended == 0
+        return built.body
 
     @property
     def messages(self) -> list[Message]:

@@ -95,7 +95,9 @@ def thirty_entries(session: Session) -> None:
 def check_sendable(session: Session, *, with_line: bool = True) -> None:
     """Raises InvalidRequest where the view (and one more line) cannot be sent."""
     more = [user("and now?")] if with_line else []
-    check(lower([*session.messages, *more], MODEL).messages)
+    lowered = lower([*session.messages, *more], MODEL)
+    check(lowered.messages)
+    assert lowered.n_mended == 0
 
 
 def boxes(value: Any) -> set[int]:

@@ -151,6 +151,100 @@ async def test_images_count_where_a_line_cannot_fit(make_server: MakeServer, tmp
         assert server.requests == []
 
 
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def used(call_id: Any, given: Any = None) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "bash", "input": given or {"command": "ls"}}
+
+
+def result(call_id: Any, content: Any = "out") -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content}
+
+
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
+ODD: dict[str, list[tuple[str, list[Any]]]] = {
+    "a result without its call": [
+        ("user", [text("a")]),
+        ("assistant", [text("b")]),
+        ("user", [result("zz")]),
+    ],
+    "a call without its result": [("user", [text("a")]), ("assistant", [used("c1")]), ("user", [text("b")])],
+    "results amid text": [
+        ("user", [text("a")]),
+        ("assistant", [used("c1")]),
+        ("user", [text("b"), result("c1"), result("c9"), text("c")]),
+    ],
+    "twice a result": [
+        ("user", [text("a")]),
+        ("assistant", [used("c1")]),
+        ("user", [result("c1"), result("c1")]),
+    ],
+    "twice an id": [
+        ("user", [text("a")]),
+        ("assistant", [used("c1"), used("c1")]),
+        ("user", [result("c1"), result("c1")]),
+    ],
+    "no ids, no input, no content": [
+        ("user", [text("a")]),
+        ("assistant", [used(None, "ls")]),
+        ("user", [result(None, None)]),
+    ],
+    "blank and other texts": [
+        ("user", [text(" "), {"type": "text", "text": 5}]),
+        ("assistant", [text(""), {"type": "text", "text": None}]),
+        ("user", []),
+    ],
+    "only thinking": [("user", [text("a")]), ("assistant", [THOUGHT])],
+    "an unknown block": [("user", [text("a")]), ("assistant", [{"type": "strange", "data": 1}, text("b")])],
+    "no beginning": [("assistant", [text("b")]), ("user", [text("a")])],
+    "only items": [("system", [text("one")]), ("system", [text("two")])],
+    "a giant line": [("user", [text("word " * 60_000)]), ("assistant", [text("b")])],
+    "ten documents": [
+        (
+            "user",
+            [
+                {
+                    "type": "document",
+                    "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQK"},
+                }
+            ]
+            * 10,
+        ),
+        ("assistant", [text("b")]),
+    ],
+}
+
+
+@pytest.mark.parametrize("history", ODD.values(), ids=list(ODD))
+async def test_an_odd_log_breaks_neither_the_next_request_nor_a_compaction(
+    make_server: MakeServer, tmp_path: Path, history: list[tuple[str, list[Any]]]
+) -> None:
+    """Logs of another writer: whole in their lines, odd in what they say."""
+    server = await make_server([SUMMARY], default="echo", strict=False, verify_thinking=False)
+    async with conversation(server, tmp_path) as talk:
+        talk.session.append({"role": "user", "content": [text("x")]}, "line")
+        name, log = talk.session.id, talk.session.folder / "log.jsonl"  # type: ignore[operator]  # it is saved
+    head, entry = log.read_text().splitlines()[:2]
+    entries = [
+        {**json.loads(entry), "n": n, "kind": KINDS[role], "message": {"role": role, "content": content}}
+        for n, (role, content) in enumerate(history, 2)
+    ]
+    log.write_text("\n".join([head, *map(json.dumps, entries)]) + "\n")
+    async with conversation(server, tmp_path, resume=name) as talk:
+        for line in ("one", "two"):
+            assert (await talk.agent.run(line)).reason == "end_turn"
+            assert await talk.agent.compact()
+        talk.agent.undo()
+        assert (await talk.agent.run("three")).reason == "end_turn"
+    assert [refused.verdict for refused in server.refused if "'strange'" not in refused.verdict] == []
+    assert len(server.refused) <= 1
+
+
+KINDS = {"user": "line", "assistant": "reply", "system": "other"}
+
+
 def test_a_cancelled_summary_lets_the_queue_go_out_and_keeps_the_draft(
     start_server: StartServer, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ _NO_IMAGES = re.compile(
     r"(?:image|vision|multimodal).{0,60}(?:not support|unsupported|not enabled)|does not support.{0,20}image",
     re.IGNORECASE,
 )
+_STRANGE = re.compile(r"Input tag '(\w+)' found using 'type' does not match")
 _NO_TOOLS = re.compile(r"does not support tools|tools? (?:is|are) not supported", re.IGNORECASE)
 
 
@@ -48,6 +49,9 @@ class Adapted:
     def learn(self, words: str, model: ModelInfo, messages: Sequence[Message]) -> str:
         """Take a refusal's words; return what the request will do without, "" where that helps nothing."""
         present = self.to(model).capabilities
+        strange = _STRANGE.search(words)
+        if strange:
+            return self._leave_out(strange[1], model, present)
         if _NO_IMAGES.search(words):
             is_new = present.images and any(map(_has_image, messages))
             self._note(model, images=False)
@@ -73,6 +77,11 @@ class Adapted:
             return 0
         marked = (i for i in range(len(messages) - 1, -1, -1) if _seals(messages[i]) & self._refused)
         return next(marked, -1) + 1
+
+    def _leave_out(self, kind: str, model: ModelInfo, present: Capabilities) -> str:
+        if kind in present.without:
+            return ""
+        return self._note(model, without=(*present.without, kind)) or f"blocks of the type {kind}"
 
     def _refuse(self, messages: Sequence[Message]) -> str:
         seals = {seal for message in messages for seal in _seals(message)} - self._wanted

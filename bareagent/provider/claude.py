@@ -96,6 +96,7 @@ class ClaudeProvider:
         self._cache = ModelCache(preset.base_url or preset.kind)
         self._watch = PrefixWatch()
         self._builder = Builder()
+        self._n_mended = 0
         self._adapted = Adapted()
         self._paused: list[Message] = []
         self._said_unknown: set[str] = set()
@@ -126,6 +127,7 @@ class ClaudeProvider:
         self._has_sent = True
         while True:
             built = self._build(request, model)
+            self._say_mended(built, on_event)
             try:
                 reply = await self._attempt(built, model, request, on_event)
             except BadRequest as error:
@@ -246,6 +248,16 @@ class ClaudeProvider:
         on_event(
             Said(text=f"Nothing is known of {model.name}: {window}, its price as none; {where}.", level="dim")
         )
+
+    def _say_mended(self, built: Built, on_event: Emit) -> None:
+        """Say of calls and results that did not fit together how many there are, when more were found."""
+        if built.n_mended <= self._n_mended:
+            return
+        self._n_mended = built.n_mended
+        text = (
+            f"{built.n_mended} calls or results of this conversation did not fit together: the model is told."
+        )
+        on_event(Said(text=text, level="warning"))
 
     def _kept(self, reply: Reply, built: Built, request: Request, without: str) -> Reply:
         if request.purpose == "turn":

@@ -5,13 +5,17 @@ Deterministic: the same view gives the same blocks, and a longer view begins wit
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from bareagent.messages import Block, Message, blocks_of
+from bareagent.messages import Block, Message, answer, blocks_of, text_block, text_of
 from bareagent.seams import ModelInfo
 
+LOST_BEGINNING = "[the beginning of this conversation was lost]"
+LOST_CALL = "[the call of this result was lost: the log is damaged here]"
+LOST_RESULT = "[the result of this call was lost: the log is damaged here; it may have had effects]"
 OPEN_TAG = "<system-message>"
 CLOSE_TAG = "</system-message>"
 THINKING = frozenset({"thinking", "redacted_thinking"})
@@ -36,10 +40,14 @@ class _Joined(NamedTuple):
 
 
 class Split(NamedTuple):
-    """The texts of the `system` field, and the messages behind them."""
+    """The texts of the `system` field, and the messages behind them.
+
+    `n_mended` results and calls did not fit together: a damaged or foreign log; each says so in its place.
+    """
 
     system: list[Block]
     messages: list[Lowered]
+    n_mended: int = 0
 
 
 def lower(messages: Sequence[Message], model: ModelInfo, n_without_thinking: int = 0) -> Split:
@@ -63,6 +71,7 @@ class Lowering:
         self._how: object = None
         self._settled: list[Lowered] = []
         self._starts: list[int] = []
+        self._mended: list[int] = []
 
     def lower(self, messages: Sequence[Message], model: ModelInfo, n_without_thinking: int = 0) -> Split:
         """Return what `lower` does; messages lowered before are the same objects."""
@@ -74,12 +83,12 @@ class Lowering:
             if not is_blank(block)
         ]
         can = model.capabilities
-        rules = _Rules(is_claude(model), can.thinking != "none", can.images)
+        rules = _Rules(is_claude(model), can.thinking != "none", can.images, frozenset(can.without))
         n_unthinking = max(n_without_thinking - n_head, 0)
         body = messages[n_head:]
         self._forget_changed(body, (rules, n_unthinking))
         self._go_on(body, rules, n_unthinking)
-        return Split(head, list(self._settled))
+        return Split(head, list(self._settled), sum(self._mended))
 
     def _forget_changed(self, body: Sequence[Message], how: object) -> None:
         """Keep what no later message can change: all but the last two of what stands on equal messages."""
@@ -94,20 +103,28 @@ class Lowering:
         del self._starts[n_kept:]
         unthinking = rules._replace(has_thinking=False)
         joined: list[_Joined] = []
+        if not n_kept:
+            joined += _beginning(body)
         for index in range(first, len(body)):
             _join(joined, body[index], rules if index >= n_unthinking else unthinking, index)
         for place, (start, (role, given)) in enumerate(joined):
             is_last = place == len(joined) - 1
             blocks = given if role == "user" or is_last else _without_thinking_at_the_end(given)
+            if role == "assistant":
+                blocks = _distinct(blocks, "tool_use", "id")
             if self._settled and self._settled[-1].role == role:  # a reply between them said nothing
                 self._settled[-1].blocks.extend(blocks)
             elif blocks:
                 self._settled.append(Lowered(role, blocks))
                 self._starts.append(start)
-        for place in range(max(n_kept, 1), len(self._settled)):
-            reply, message = self._settled[place - 1], self._settled[place]
-            if message.role == "user":
-                message.blocks[:] = _results_first(message.blocks, reply.blocks)
+        del self._mended[n_kept:]
+        for place in range(n_kept, len(self._settled)):
+            role, blocks = self._settled[place]
+            n_mended = 0
+            if role == "user":
+                reply = self._settled[place - 1].blocks if place else []
+                blocks[:], n_mended = _results_first(blocks, reply)
+            self._mended.append(n_mended)
 
 
 def n_alike(old: Sequence[T], new: Sequence[T], is_alike: Callable[[T, T], bool]) -> int:
@@ -133,6 +150,7 @@ class _Rules(NamedTuple):
     is_strict: bool
     has_thinking: bool
     has_images: bool
+    without: frozenset[str] = frozenset()
 
 
 def _kept(message: Message, rules: _Rules) -> list[Block]:
@@ -144,7 +162,7 @@ def _kept(message: Message, rules: _Rules) -> list[Block]:
         if kind in _PAIRED:
             kept.append(_plain(_paired(block, kind == "tool_result", rules)))
         elif kind not in THINKING:
-            if not is_blank(block):
+            if not is_blank(block) and kind not in rules.without:
                 kept.append(_plain(_seen(block, rules)))
         elif _is_sendable(block, rules):
             kept.append(_plain(block))
@@ -169,15 +187,52 @@ def _without_thinking_at_the_end(blocks: list[Block]) -> list[Block]:
     return blocks[:n]
 
 
-def _results_first(blocks: list[Block], reply: list[Block]) -> list[Block]:
+def _beginning(body: Sequence[Message]) -> list[_Joined]:
+    """Return what must stand before a history that begins with a reply."""
+    first = next((message["role"] for message in body if message["role"] != "system"), "user")
+    is_lost = first == "assistant" and body[0]["role"] == "assistant"
+    return [_Joined(0, Lowered("user", [text_block(LOST_BEGINNING)]))] if is_lost else []
+
+
+def _results_first(blocks: list[Block], reply: list[Block]) -> tuple[list[Block], int]:
+    """Return the blocks with a result for each call of the reply, in call order, and how many were mended."""
     ids = [block.get("id") for block in reply if block.get("type") == "tool_use"]
-    if not ids or [block.get("tool_use_id") for block in blocks[: len(ids)]] == ids:
+    given = [block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"]
+    if given == ids and all(block.get("type") == "tool_result" for block in blocks[: len(ids)]):
+        return blocks, 0
+    results: dict[Any, Block] = {}
+    others: list[Block] = []
+    n_mended = 0
+    for block in _distinct(blocks, "tool_result", "tool_use_id"):
+        call_id = block.get("tool_use_id")
+        if block.get("type") != "tool_result":
+            others.append(block)
+        elif call_id in ids and call_id not in results:
+            results[call_id] = block
+        else:
+            n_mended += 1
+            others.append(text_block(f"{LOST_CALL}\n{text_of(block)}".strip()))
+    lost = [call_id for call_id in ids if call_id not in results]
+    results |= {call_id: answer({"id": call_id}, LOST_RESULT, is_error=True) for call_id in lost}
+    return [*(results[call_id] for call_id in ids), *others], n_mended + len(lost)
+
+
+def _distinct(blocks: list[Block], kind: str, key: str) -> list[Block]:
+    """Return the blocks with repeated ids numbered: servers repeat them over replies, never within one."""
+    ids = [block[key] for block in blocks if block.get("type") == kind]
+    if len(ids) == len(set(ids)):
         return blocks
-    results = [block for block in blocks if block.get("type") == "tool_result"]
-    others = [block for block in blocks if block.get("type") != "tool_result"]
-    order = {call_id: place for place, call_id in enumerate(ids)}
-    results.sort(key=lambda block: order.get(block.get("tool_use_id"), len(order)))
-    return [*results, *others]
+    seen: Counter[str] = Counter()
+    distinct = []
+    for block in blocks:
+        if block.get("type") == kind:
+            call_id = block[key]
+            seen[call_id] += 1
+            repeat = f"{call_id}__{seen[call_id]}"
+            distinct.append(block if seen[call_id] == 1 else {**block, key: repeat})
+        else:
+            distinct.append(block)
+    return distinct
 
 
 def _plain(block: Block) -> Block:
@@ -192,12 +247,21 @@ def _paired(block: Block, is_result: bool, rules: _Rules) -> Block:
 
     Other servers' ids and a model's invented tool names hold characters that Claude refuses.
     """
-    if rules.is_strict:
-        for key in ("tool_use_id",) if is_result else ("id", "name"):
-            value = block.get(key)
-            if isinstance(value, str) and _ODD.search(value):
-                block = {**block, key: _ODD.sub("_", value)}
-    return _result(block, rules) if is_result else block
+    for key in ("tool_use_id",) if is_result else ("id", "name"):
+        value = block.get(key)
+        if not isinstance(value, str) or not value:
+            block = {**block, key: "unknown"}
+        elif rules.is_strict and _ODD.search(value):
+            block = {**block, key: _ODD.sub("_", value)}
+    if is_result:
+        return _result(block, rules)
+    return (
+        block if isinstance(block.get("input"), dict) else {**block, "input": _as_input(block.get("input"))}
+    )
+
+
+def _as_input(given: Any) -> dict[str, Any]:
+    return {} if given is None else {"given": given}
 
 
 def _tagged(block: Block) -> Block:
@@ -211,14 +275,19 @@ def _result(block: Block, rules: _Rules) -> Block:
     content: Any = block.get("content")
     if isinstance(content, str):
         return {**block, "content": [{"type": "text", "text": content}] if content.strip() else []}
-    if not isinstance(content, list) or (rules.has_images and not any(map(is_blank, content))):
+    if not isinstance(content, list):
+        return {**block, "content": []}
+    if rules.has_images and not any(map(is_blank, content)):
         return block
     return {**block, "content": [_seen(part, rules) for part in content if not is_blank(part)]}
 
 
 def _seen(block: Block, rules: _Rules) -> Block:
-    """Return an image as words where the model takes none."""
-    return block if rules.has_images or block.get("type") != "image" else _UNSEEN
+    """Return an image as words where the model takes none, and any text as a string."""
+    kind = block.get("type")
+    if kind == "text" and not isinstance(block.get("text"), str):
+        return text_block(str(block.get("text")))
+    return block if rules.has_images or kind != "image" else _UNSEEN
 
 
 def _is_sendable(block: Block, rules: _Rules) -> bool:

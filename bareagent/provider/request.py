@@ -45,6 +45,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
 
     `head` is all that stands beside system, tools and messages; with the view and the tools it gives
     the same bytes again (`rebuild`). `system`, `tools` and `chunks` are the prefix without marks.
+    `n_mended` calls and results did not fit together (lower.py).
     """
 
     body: bytes
@@ -54,6 +55,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     system: bytes
     tools: bytes
     chunks: list[Chunk]
+    n_mended: int = 0
 
     @property
     def size(self) -> int:
@@ -114,7 +116,8 @@ class Builder:
             )
             if model.cache_life.seconds >= HOUR_S:
                 head["ttl"] = "1h"
-        return _assembled(head, marks, split.system, request.tools, self._chunks)
+        built = _assembled(head, marks, split.system, request.tools, self._chunks)
+        return msgspec.structs.replace(built, n_mended=split.n_mended) if split.n_mended else built
 
     def take(
         self, request: Request, model: ModelInfo, n_without_thinking: int = 0
@@ -153,6 +156,8 @@ def _head(request: Request, model: ModelInfo, thinking: Thinking | None, n_witho
         head["no_thinking"] = True
     if not model.capabilities.images:
         head["no_images"] = True
+    if model.capabilities.without:
+        head["without"] = list(model.capabilities.without)
     return head
 
 
@@ -162,6 +167,7 @@ def rebuild(messages: Sequence[Message], tools: Sequence[ToolSpec], sent: Sent) 
     changes = {
         "thinking": "none" if head.get("no_thinking") else "adaptive",
         "images": not head.get("no_images"),
+        "without": tuple(head.get("without", ())),
     }
     model = ModelInfo(name=str(head.get("model", "")))
     model = msgspec.structs.replace(
@@ -220,7 +226,7 @@ def _assembled(
 
 
 def _fields(head: Head) -> bytes:
-    ours = {"n_without_thinking", "no_thinking", "no_images", "ttl"}
+    ours = {"n_without_thinking", "no_thinking", "no_images", "without", "ttl"}
     fields = {key: value for key, value in head.items() if key not in ours} | {"stream": True}
     return encode(fields)[:-1]
 
