@@ -167,6 +167,8 @@ def test_history_is_shared_and_holds_no_secret(start_server: StartServer, projec
     with repl(project, home=home, server=server) as one, repl(project, home=home, server=server) as two:
         one.enter("from the first")
         two.enter("from the second")
+        one.wait("echo: from the first")
+        two.wait("echo: from the second")
         one.wait_prompt()
         two.wait_prompt()
         two.enter(f"my key is {secret}")

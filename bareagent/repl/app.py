@@ -20,8 +20,9 @@ from bareagent.repl.asking import Asking
 from bareagent.repl.completion import Completions
 from bareagent.repl.face import Face, Level, Picked, Row
 from bareagent.repl.first import Hands
-from bareagent.repl.live import FRAME_S, Live
+from bareagent.repl.live import Live
 from bareagent.repl.recap import recap_rows
+from bareagent.repl.screen import FRAME_S
 from bareagent.repl.styles import Styles, themed
 from bareagent.repl.talk import Talk
 from bareagent.sanitize import one_line
@@ -193,7 +194,7 @@ class Repl(Talk):
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(FRAME_S)
-            self.screen.redraw()
+            self.screen.tick()
 
     def ended(self) -> None:
         """Give the prompt back."""

@@ -36,10 +36,11 @@ from bareagent.cells import cells
 from bareagent.repl import keys
 from bareagent.repl.ansi import cut
 from bareagent.repl.reflow import has_reflow, rows_above_cursor
+from bareagent.repl.strip import Place, Strip
 from bareagent.repl.terminal import Canvas, Typed
 
-FRAME_S = 0.05
-"""At most twenty times a second finished rows are written and the live region is drawn anew."""
+FRAME_S = 0.1
+"""So often at most finished rows are written and the moving ones drawn anew; keys are shown at once."""
 
 SETTLE_S = 0.08
 """A resize is taken up once the size has stayed for so long."""
@@ -108,7 +109,9 @@ class Screen:
         self._resize: asyncio.TimerHandle | None = None
         self._n_away = 0
         self._rows: dict[str, list[str]] = {}
+        self._cursor = Point(0, 0)
         self.canvas = _canvas(stdout)
+        self._strip = Strip(self.canvas.write_raw)
         self.draft = Buffer(
             history=history,
             complete_while_typing=Condition(self._completes_while_typing),
@@ -133,7 +136,7 @@ class Screen:
             enable_page_navigation_bindings=False,
             terminal_size_polling_interval=None,
             before_render=lambda _: self._measure(),
-            after_render=lambda _: self.canvas.release(),
+            after_render=lambda _: self._drawn(),
         )
         self.app.timeoutlen = self.app.ttimeoutlen = KEY_TIMEOUT_S
 
@@ -174,19 +177,18 @@ class Screen:
         return Layout(
             HSplit(
                 [
-                    self._strip("moving"),
-                    ConditionalContainer(self._strip("panel"), has_panel),
+                    ConditionalContainer(self._rows_of("panel"), has_panel),
                     ConditionalContainer(aside, has_panel & has_label),
                     ConditionalContainer(draft, ~has_panel),
                     ConditionalContainer(self._search, Condition(lambda: self.app.layout.is_searching)),
-                    self._strip("menu"),
-                    self._strip("foot"),
+                    self._rows_of("menu"),
+                    self._rows_of("foot"),
                 ]
             ),
             focused_element=draft,
         )
 
-    def _strip(self, name: str) -> ConditionalContainer:
+    def _rows_of(self, name: str) -> ConditionalContainer:
         control = FormattedTextControl(lambda: self._painted(name), show_cursor=False)
         window = Window(control, dont_extend_height=True, wrap_lines=False)
         return ConditionalContainer(window, Condition(lambda: bool(self._rows.get(name))))
@@ -214,35 +216,54 @@ class Screen:
         foot = [self.hands.foot(width)] if size.rows >= 4 else []
         room = size.rows - 1 - len(foot)
         panel = self.hands.panel(width, max(room - 1, 1))
-        self._rows["panel"] = panel or []
+        self._rows = {"foot": foot} if panel is None else {"foot": foot, "panel": panel}
         if panel is None:
-            self._rows.pop("panel")
-            room -= self._input_rows(width)
-        else:
-            room -= len(panel) + bool(self.hands.panel_label())
-        menu = self._menu(width, min(MAX_MENU_ROWS, room)) if panel is None else []
-        room -= len(menu)
-        self._rows |= {"foot": foot, "menu": menu, "moving": self.hands.moving(width, max(room, 0))}
-        self._drop_shrunk()
-
-    def _input_rows(self, width: int) -> int:
-        first = cells(to_plain(self.hands.prompt(width)))
-        rows = 0
-        for line in self.draft.text.split("\n")[: 4 * self._max_input()]:
-            rows += (first + cells(line)) // max(width, 1) + 1
-            first = 2
-        return min(rows, self._max_input()) + bool(self.app.layout.is_searching)
-
-    def _drop_shrunk(self) -> None:
-        """Begin anew where the region got lower: prompt_toolkit alone would keep its old height."""
+            room = size.rows - 1 - self._height()
+            self._rows["menu"] = self._menu(width, min(MAX_MENU_ROWS, room))
+        wanted = self._height()
         last = self.app.renderer.last_rendered_screen
-        if last is None or not self.app.is_running:
-            return
-        size = self.canvas.get_size()
-        wanted = self.app.layout.container.preferred_height(size.columns, size.rows).preferred
-        if wanted < last.height:
+        if last is not None and wanted < last.height and self.app.is_running:
+            # prompt_toolkit alone would keep its old height.
             self.canvas.hold()
             self.app.renderer.erase(leave_alternate_screen=False)
+        self._draw_moving(wanted)
+
+    def _height(self) -> int:
+        """Return how many rows prompt_toolkit's own part wants."""
+        size = self.canvas.get_size()
+        return self.app.layout.container.preferred_height(size.columns, size.rows).preferred
+
+    def _drawn(self) -> None:
+        """Note where prompt_toolkit has left the cursor."""
+        last = self.app.renderer.last_rendered_screen
+        if last is not None:
+            self._cursor = last.get_cursor_position(self.app.layout.current_window)
+        self.canvas.release()
+
+    def _place(self) -> Place:
+        size = self.canvas.get_size()
+        last = self.app.renderer.last_rendered_screen
+        if last is None:
+            return Place(columns=size.columns, rows=size.rows)
+        return Place(self._cursor.x, self._cursor.y, max(last.height, 1), size.columns, size.rows)
+
+    def _draw_moving(self, n_below: int) -> None:
+        """Draw what moves and what has become final, above `n_below` rows of prompt_toolkit's."""
+        if self._resize is not None or not self.app.is_running:
+            return
+        self._last_frame = time.monotonic()
+        size = self.canvas.get_size()
+        room = max(size.rows - 1 - n_below, 0)
+        moving = [] if self._n_away else self.hands.moving(size.columns, room)
+        if self._strip.draw(self._pending, moving, self._place()):
+            self._pending.clear()
+            return
+        self.canvas.hold()
+        self.app.renderer.erase(leave_alternate_screen=False)
+        self._strip.drop(0)
+        self.canvas.write_raw(self._taken())
+        self._strip.draw([], moving, self._place())
+        self.app.invalidate()
 
     def _menu(self, width: int, max_rows: int) -> list[str]:
         state = self.draft.complete_state
@@ -276,17 +297,21 @@ class Screen:
     def _schedule(self) -> None:
         if self._timer is None and self.app.is_running:
             wait = max(self._last_frame + FRAME_S - time.monotonic(), 0)
-            self._timer = asyncio.get_running_loop().call_later(wait, self._frame)
+            self._timer = asyncio.get_running_loop().call_later(wait, self.frame)
 
-    def _frame(self) -> None:
+    def frame(self) -> None:
+        """Draw what moves, and write what has become final above it."""
         self._timer = None
-        if self._n_away or self._resize is not None or not self._pending or not self.app.is_running:
+        if self._n_away or self._resize is not None or not self.app.is_running:
             return
-        self._last_frame = time.monotonic()
-        self.canvas.hold()
-        self.app.renderer.erase(leave_alternate_screen=False)
-        self.canvas.write_raw(self._taken())
-        self.app.invalidate()
+        last = self.app.renderer.last_rendered_screen
+        size = self.canvas.get_size()
+        foot = [self.hands.foot(size.columns)] if size.rows >= 4 else []
+        if last is None or foot != self._rows.get("foot"):
+            self.app.invalidate()
+            return
+        self._draw_moving(last.height)
+        self.canvas.flush()
 
     def _taken(self) -> str:
         text = "".join(f"{row}\r\n" for row in self._pending)
@@ -295,14 +320,20 @@ class Screen:
 
     def flush(self) -> None:
         """Write at once what waits, when no application draws."""
+        if self._strip.rows:
+            self._strip.drop(0)
         if self._pending:
             self.canvas.write_raw(self._taken())
         self.canvas.release()
         self.canvas.flush()
 
     def redraw(self) -> None:
-        """Draw the live region soon."""
+        """Draw all that is live soon."""
         self.app.invalidate()
+
+    def tick(self) -> None:
+        """Draw what moves soon; the input line stays as it is."""
+        self._schedule()
 
     def send(self, sequence: str) -> None:
         """Send a sequence of ours that draws nothing: a bell, a clipboard."""
@@ -313,13 +344,20 @@ class Screen:
     def clear(self) -> None:
         """Clear the screen."""
         self.app.renderer.clear()
+        self._strip.rows = []
         self.app.invalidate()
 
     # Away
 
+    def _leave_for(self) -> None:
+        """Take what moves off the screen; it comes back with the next drawing."""
+        self._n_away += 1
+        self._draw_moving(self._place().n_below)
+        self.canvas.flush()
+
     async def away(self, act: Callable[[], None], *, in_thread: bool = True) -> None:
         """Do something that owns the terminal: a pager, an editor. The rest goes on meanwhile, unseen."""
-        self._n_away += 1
+        self._leave_for()
         try:
             await run_in_terminal(act, in_executor=in_thread)
         finally:
@@ -338,7 +376,7 @@ class Screen:
 
     async def edit_draft(self) -> None:
         """Open the draft in the user's editor."""
-        self._n_away += 1
+        self._leave_for()
         try:
             await self.draft.open_in_editor(validate_and_handle=False)
         finally:
@@ -392,11 +430,12 @@ class Screen:
         self._resize = None
         self.canvas.thaw()
         last, cursor = self._before
+        n_above = 0
         if last is not None and cursor is not None:
-            new_width = self.width if has_reflow(os.environ) else 0
-            self.canvas.write_raw("\r")
-            self.canvas.cursor_up(rows_above_cursor(last, cursor, new_width))
-            self.canvas.erase_down()
+            n_above = rows_above_cursor(last, cursor, self.width if has_reflow(os.environ) else 0)
+        if has_reflow(os.environ):
+            n_above += self._strip.n_wrapped(self.width) - len(self._strip.rows)
+        self._strip.drop(n_above)
         self.canvas.hold()
         self.app.renderer.reset(leave_alternate_screen=False)
         self.app.invalidate()
