@@ -3,6 +3,8 @@
 Only Typer is loaded here; what a command needs is composed in `compose.py`, loaded when it runs.
 """
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from bareagent.options import Options
 
 EXIT_FAULT = 70
+EXIT_OUTPUT = 74
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
@@ -157,7 +161,25 @@ def main() -> None:
     from bareagent import cli_sessions
 
     cli_sessions.register(sessions_app)
-    sys.exit(run(sys.argv[1:]))
+    _replace_closed_streams()
+    sys.exit(_flushed(run(sys.argv[1:])))
+
+
+def _replace_closed_streams() -> None:
+    """Let a stream that the caller closed lead nowhere, so that no file of ours gets its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def _flushed(code: int) -> int:
+    """Return the exit code; what stdout still holds is written, or goes nowhere where nobody takes it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # So that the interpreter's exit does not complain of it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -179,7 +201,7 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if is_debug:
             raise
-        return _crash(error)
+        return _no_room(error) if _is_without_room(error) else _crash(error)
 
 
 def _tell(error: BareAgentError) -> int:
@@ -189,6 +211,16 @@ def _tell(error: BareAgentError) -> int:
     if error.hint:
         _write(f"  {clean(error.hint)}")
     return error.exit_code
+
+
+def _is_without_room(error: Exception) -> bool:
+    """A write failed, not the opening of a file, which would have its name: the output's place is full."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in _FULL
+
+
+def _no_room(error: Exception) -> int:
+    _write(f"bareagent: The output cannot be written: {os.strerror(getattr(error, 'errno', errno.EIO))}.")
+    return EXIT_OUTPUT
 
 
 def _crash(error: Exception) -> int:

@@ -268,13 +268,13 @@ def start_face(options: Options) -> int:
 
 
 async def _print(options: Options) -> int:
-    from bareagent.headless import Printer, answer_once, prompt_text, refuse, report_failure
+    from bareagent.headless import Printer, answer_once, prompt_text, report_failure
 
     printer = Printer(options.output, sys.stdout, sys.stderr)
     try:
         text = prompt_text(options.text or "", sys.stdin)
         setting = settings(options)
-        program = await build(options, setting, os.environ, printer, refuse)
+        program = await build(options, setting, os.environ, printer, printer.refuse)
     except BareAgentError as error:
         report_failure(error, options.output, printer)
         raise

@@ -16,7 +16,7 @@ import msgspec
 from bareagent.agent import Agent
 from bareagent.entries import AnyDelta, AnyEntry, Delta, Retrying, Said, Usage
 from bareagent.errors import BareAgentError, LimitReached, ProviderError, UsageError
-from bareagent.sanitize import clean
+from bareagent.sanitize import clean, one_line
 from bareagent.seams import Answer, Question
 from bareagent.turn import Stop
 
@@ -34,11 +34,7 @@ NO_ONE_TO_ASK = (
     "or find a way that needs no permission"
 )
 STDIN_PATIENCE_S = 3.0
-
-
-async def refuse(_question: Question, /) -> Answer:
-    """Answer every question with no and say why."""
-    return Answer(verdict="no", text=NO_ONE_TO_ASK)
+MAX_ASKED_CELLS = 160
 
 
 class Printer:
@@ -69,6 +65,13 @@ class Printer:
                     f"{heard.reason}; attempt {heard.attempt} of {heard.max_attempts} "
                     f"in {heard.delay_s:.0f} s"
                 )
+
+    async def refuse(self, question: Question, /) -> Answer:
+        """Answer a question with no: the model hears why, the user what was asked."""
+        about = question.detail if question.detail_as == "command" else question.reason
+        asked = one_line(f"{question.title} {about}", MAX_ASKED_CELLS)
+        self.note(f"Nobody can be asked in print mode, so not allowed: {asked}")
+        return Answer(verdict="no", text=NO_ONE_TO_ASK)
 
     def line(self, text: str) -> None:
         """Write a line to stdout."""

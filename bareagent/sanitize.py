@@ -162,3 +162,8 @@ def one_line(text: str, width_cells: int) -> str:
     if width_cells < 1:
         return ""
     return text[: fit(text, width_cells - 1)].rstrip() + ELLIPSIS
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a number with its noun: `1 fault`, `1,204 faults`."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")

@@ -17,6 +17,7 @@ from bareagent.fold import fold
 from bareagent.options import Options
 from bareagent.provider.replay import answered, replay
 from bareagent.repl.rows import money
+from bareagent.sanitize import counted
 from bareagent.saved import NO_SESSIONS, Place, cards_of, place, print_clean, print_json, write
 from bareagent.store.checks import Report
 from bareagent.store.checks import check as check_log
@@ -79,8 +80,9 @@ def _about(session: Read) -> Iterator[str]:
         parent = f" · fork of {start.parent.id}" if start.parent else ""
         yield f"begun     {start.created} in {start.cwd}{parent}"
     yield f"model     {view.model or 'none yet'}"
-    yield f"so far    {view.n_turns} turns · {len(answered(session.entries))} requests · {money(view.cost_usd)}"
-    yield f"entries   {len(session.entries)} · {len(view.compactions)} compactions in force"
+    counts = f"{counted(view.n_turns, 'turn')} · {counted(len(answered(session.entries)), 'request')}"
+    yield f"so far    {counts} · {money(view.cost_usd)}"
+    yield f"entries   {len(session.entries)} · {counted(len(view.compactions), 'compaction')} in force"
 
 
 def show_request(options: Options, text: str, number: int) -> None:
@@ -129,7 +131,7 @@ def _as_json(report: Report) -> dict[str, object]:
 
 
 def _told(report: Report) -> Iterator[str]:
-    state = "sound" if report.is_sound else f"{len(report.faults)} faults"
+    state = "sound" if report.is_sound else counted(len(report.faults), "fault")
     yield f"{report.id}  {report.n_lines:,} lines, {report.n_entries:,} entries: {state}"
     for fault in report.faults:
         yield f"  line {fault.line}: {fault.reason}" if fault.line else f"  {fault.reason}"

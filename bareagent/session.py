@@ -37,6 +37,7 @@ from bareagent.fold import (
     taken_back,
 )
 from bareagent.messages import Block, Message, answer, has_results, results, system, unanswered
+from bareagent.sanitize import counted
 from bareagent.seams import Emit, Reply
 from bareagent.store import snapshots
 from bareagent.store.lines import now
@@ -384,7 +385,8 @@ class Session:
         try:
             return snapshots.write(self.folder / "snapshots", suffix, messages, only_if_new=only_if_new)
         except OSError as error:
-            self._trouble(f"No snapshot could be written ({error.strerror}); the log has all of it.")
+            comfort = "; the log has all of it" if self.log.is_saved else ""
+            self._trouble(f"No snapshot could be written ({error.strerror}){comfort}.")
             return None
 
     def sync(self) -> None:
@@ -431,9 +433,11 @@ def _told(log: Log, view: View) -> list[str]:
     if faults:
         lines = ", ".join(str(fault.line) for fault in faults[:5])
         more = ", …" if len(faults) > 5 else ""
-        notes.append(f"The log has {len(faults)} faults (line {lines}{more}); all that is sound was read.")
+        where = f"{counted(len(faults), 'fault')} (line {lines}{more})"
+        notes.append(f"The log has {where}; all that is sound was read.")
     if view.n_mended:
-        notes.append(f"{view.n_mended} places of the conversation were mended, since messages are lost.")
+        places = counted(view.n_mended, "place")
+        notes.append(f"Messages are lost; mended in the conversation: {places}.")
     if log.is_newer:
         notes.append("A newer version wrote this session; it is open for reading only.")
     return notes

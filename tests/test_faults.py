@@ -360,6 +360,21 @@ def test_a_key_never_stands_in_an_error() -> None:
     assert "ANTHROPIC_API_KEY" in ours.hint
 
 
+def test_a_header_that_cannot_be_sent_is_no_wrong_address_and_shows_no_key() -> None:
+    httpx2 = importlib.import_module("httpx2")
+    aim = AIM._replace(key="sk-secret\nkey-123")
+    ours = failures.explain(httpx2.LocalProtocolError(f"Illegal header value {aim.key.encode()!r}"), aim)
+    assert isinstance(ours, errors.BadKey)
+    assert "secret" not in str(ours) + ours.hint
+    assert "ANTHROPIC_API_KEY" in ours.hint
+
+
+def test_where_no_key_was_sent_none_is_said_to_come_from_anywhere() -> None:
+    ours = failures.of_answer(401, "authentication_error", "a key is required", {}, AIM._replace(key=""))
+    assert "came from" not in ours.hint
+    assert "set ANTHROPIC_API_KEY" in ours.hint
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "message", "error"),
     [

@@ -358,10 +358,13 @@ def test_a_full_disk_is_told_once_and_nothing_is_lost_or_damaged(tmp_path: Path)
         session.sync()
         assert fold(session.entries()) == session.view
         assert session.snapshot("new") is None
+        assert not session.log.is_saved
+        assert not any("the log has all" in text for text in heard)
         print(sum("cannot be saved" in text for text in heard), len(session.messages), flush=True)
         sys.stdin.readline()
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         line(session, "again")
+        assert session.log.is_saved
         assert fold(session.entries()) == session.view
         assert all(session.original_message(n) for n in session.view.ids)
         print(session.id, sum("saved again" in text for text in heard), flush=True)

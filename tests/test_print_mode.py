@@ -92,8 +92,41 @@ def test_what_would_ask_is_refused_and_said(start_server: StartServer, project: 
     server = start_server([{"calls": [call]}, {"expect": ["nobody can be asked"], "text": "I could not."}])
     done = run(["-p", "touch it"], project, home=home, server=server)
     assert done.stdout == "I could not.\n"
+    assert done.stderr == "bareagent: Nobody can be asked in print mode, so not allowed: bash touch made\n"
     assert not (project / "made").exists()
     server.check_done()
+
+
+@pytest.mark.parametrize("arguments", [["-p", "hi"], ["-p", "hi", "--output", "json"], ["sessions", "list"]])
+@pytest.mark.parametrize(
+    ("out", "code", "said"),
+    [
+        (">/dev/full", 74, "bareagent: The output cannot be written: No space left on device.\n"),
+        ("| (exec <&-; sleep 0.1)", 0, ""),
+        (">&-", 0, ""),
+    ],
+)
+def test_output_that_nobody_takes_is_no_fault_of_ours(
+    start_server: StartServer,
+    project: Path,
+    home: Path,
+    arguments: list[str],
+    out: str,
+    code: int,
+    said: str,
+) -> None:
+    server = start_server([{"text": "Hello."}])
+    done = subprocess.run(
+        ["/bin/bash", "-c", f'set -o pipefail; "$@" {out}', "-", *PROGRAM, *arguments],
+        cwd=project,
+        env=environment(home, server),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (code, said)
 
 
 @pytest.mark.parametrize(

@@ -204,3 +204,19 @@ def test_a_closed_pipe_is_no_fault(start_server: StartServer, project: Path, hom
     )
     assert done.stdout.startswith("BareAgent REPL (")
     assert "Traceback" not in done.stderr
+
+
+def test_what_could_not_be_saved_is_not_offered(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server(["Hello."])
+    done = subprocess.run(
+        ["/bin/bash", "-c", 'ulimit -f 1; echo hi | "$@"', "-", *PROGRAM],
+        cwd=project,
+        env=environment(home, server),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Hello." in done.stdout
+    assert "could not be saved and is lost" in done.stdout
+    assert "--resume" not in done.stdout

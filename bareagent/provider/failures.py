@@ -74,6 +74,9 @@ def explain(error: BaseException, aim: Aim, *, has_begun: bool = False) -> Provi
     if "RetryableError" in kinds:
         return TryLater(_said(str(error) or "the server asks to try again", aim))
     chain = list(_chain(error))
+    if any(type(each).__name__ == "LocalProtocolError" and "header" in str(each) for each in chain):
+        # Its words hold the header, and in it the key in a form that no mask would find.
+        return BadKey("The key or another header holds a character that cannot be sent.", _bad_key_hint(aim))
     return _of_connection(chain, aim, has_begun=has_begun)
 
 
@@ -213,6 +216,8 @@ def _key_words(aim: Aim) -> str:
 
 
 def _bad_key_hint(aim: Aim) -> str:
+    if not aim.key:
+        return no_key(aim).hint
     came_from = f"The key came from {aim.where}. " if aim.where else ""
     return f"{came_from}`bareagent setup` stores another."
 

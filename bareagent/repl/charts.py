@@ -160,10 +160,15 @@ def context_lines(picture: Picture, saved_usd: float, width: int, styles: Styles
 
 
 def trigger_at(picture: Picture) -> int:
-    """Return the size in tokens at which full compaction comes, by whichever limit is reached first."""
+    """Return the size in tokens at which full compaction comes, by whichever limit is reached first.
+
+    System prompt and tools do not grow with the conversation, and the classic estimate leaves them out.
+    """
     if picture.threshold is None or not picture.plain:
         return min(picture.limit, picture.threshold or picture.limit)
-    return min(picture.limit, round(picture.threshold * picture.size / picture.plain))
+    fixed = picture.shares.get("system", 0) + picture.shares.get("tools", 0)
+    said = max(picture.size - fixed, 0)
+    return min(picture.limit, fixed + round(picture.threshold * said / picture.plain))
 
 
 def bar_cells(shares: Sequence[int], free: int, width: int) -> list[int]:

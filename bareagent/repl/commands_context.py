@@ -12,7 +12,7 @@ from bareagent.repl.pickers import price_of
 from bareagent.repl.rows import money
 from bareagent.repl.table import command
 from bareagent.repl.view import todo_rows
-from bareagent.sanitize import clean, one_line
+from bareagent.sanitize import clean, counted, one_line
 from bareagent.session import Session
 
 
@@ -74,6 +74,11 @@ def _facts(face: Face) -> list[tuple[str, str]]:
     agent = face.agent
     session, view, model = agent.session, agent.session.view, agent.provider.model
     size = agent.context_tokens()
+    so_far = (
+        counted(view.n_turns, "turn"),
+        counted(len(view.compactions), "compaction"),
+        money(view.cost_usd),
+    )
     facts = [
         ("bareagent", __version__),
         ("session", session.full_id + (f" · {view.name}" if view.name else "") + _state(session)),
@@ -82,10 +87,10 @@ def _facts(face: Face) -> list[tuple[str, str]]:
             "model",
             f"{agent.provider.name}/{model.name}" + ("" if model.is_known else " (its facts are guessed)"),
         ),
-        ("mode", agent.mode + (f" · {len(view.grants)} rules granted" if view.grants else "")),
+        ("mode", agent.mode + (f" · {counted(len(view.grants), 'rule')} granted" if view.grants else "")),
         ("folder", str(agent.box.cwd)),
         ("context", f"{size:,} of {model.window:,} tokens ({size / max(model.window, 1):.0%})"),
-        ("so far", f"{view.n_turns} turns · {len(view.compactions)} compactions · {money(view.cost_usd)}"),
+        ("so far", " · ".join(so_far)),
         (
             "secrets",
             f"{view.n_masked} masked" if agent.config.session.redact else "not masked (session.redact)",

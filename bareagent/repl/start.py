@@ -71,6 +71,8 @@ def farewell(agent: Agent) -> list[str]:
     session = agent.session
     if session.folder is None or not session.messages:
         return []
+    if not session.log.is_saved and not session.is_read_only:
+        return ["The end of this session could not be saved and is lost."]
     return [f"Go on with: bareagent --resume {session.full_id}"]
 
 

@@ -22,6 +22,10 @@ class AnyLog(Protocol):
     last_n: int
     is_read_only: bool
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether all of it is in a file; nothing waits for room."""
+
     def append(self, entry: AnyEntry) -> AnyEntry:
         """Keep an entry; return it as it will be read back, with number and time."""
 
@@ -42,6 +46,7 @@ class MemoryLog:
     """A log without a file."""
 
     is_read_only = False
+    is_saved = False
 
     def __init__(self, mask: Mask | None = None) -> None:
         """Begin empty."""
@@ -151,6 +156,11 @@ class Log:
             self.is_read_only = True
         if not self.is_read_only:
             self._repair()
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether no entry waits for room on the disk."""
+        return not self._waiting
 
     @property
     def is_newer(self) -> bool:
