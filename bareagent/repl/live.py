@@ -36,7 +36,7 @@ from bareagent.repl.view import paint, seconds, tokens
 from bareagent.sanitize import clean, one_line
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-FRAME_S = 0.1
+SPIN_S = 0.1
 TAIL_CHARS = 4_096
 CALL_TAIL_ROWS = 3
 MAX_CALL_ROWS = 8
@@ -58,8 +58,17 @@ class _Call:
 class Live:
     """The moving part of a conversation. `hear` gives rows that are final; `rows` what still moves."""
 
-    def __init__(self, styles: Styles, width: Callable[[], int], ui: Ui, *, hyperlinks: bool = False) -> None:
+    def __init__(
+        self,
+        styles: Styles,
+        width: Callable[[], int],
+        ui: Ui,
+        *,
+        hyperlinks: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Start quiet."""
+        self._clock = clock
         self.styles = styles
         self.last_ended: CallEnded | None = None
         self._width = width
@@ -85,7 +94,7 @@ class Live:
 
     def begin(self, doing: str = "starting") -> None:
         """Start the clock of a run."""
-        self._began = time.monotonic()
+        self._began = self._clock()
         self._doing = doing
         self._n_in = self._n_out = self._n_chars = 0
 
@@ -101,7 +110,7 @@ class Live:
     @property
     def elapsed_s(self) -> float:
         """How long the run has taken so far."""
-        return time.monotonic() - self._began
+        return self._clock() - self._began
 
     def doing(self, what: str) -> str:
         """Say what is done now; give what was said before."""
@@ -127,7 +136,7 @@ class Live:
                 return self._dropped(heard.reason)
             case Retrying():
                 self._doing = view.retrying(heard)
-                self._resumes_at = time.monotonic() + heard.delay_s
+                self._resumes_at = self._clock() + heard.delay_s
             case CallStarted() | CallOutput() | CallEnded():
                 return self._call(heard)
             case Said():
@@ -257,7 +266,7 @@ class Live:
         self._doing = "thinking"
         self._n_chars += len(text)
         if not self._thinking_since:
-            self._thinking_since = time.monotonic()
+            self._thinking_since = self._clock()
         self._thinking += text
         if self._ui.thinking != "show":
             self._thinking = self._thinking[-TAIL_CHARS:]
@@ -269,7 +278,7 @@ class Live:
     def _thought(self) -> list[str]:
         if not self._thinking_since:
             return []
-        took, text = time.monotonic() - self._thinking_since, self._thinking
+        took, text = self._clock() - self._thinking_since, self._thinking
         self._thinking, self._thinking_since = "", 0.0
         if self._ui.thinking == "show":
             rows = view.wrapped(clean(text), self._width() - 2) if text.strip() else []
@@ -347,12 +356,12 @@ class Live:
         return [paint(view.cut(text, width), self.styles.faint) for text in texts[-CALL_TAIL_ROWS:]]
 
     def _spin(self) -> str:
-        return SPINNER[int(time.monotonic() / FRAME_S) % len(SPINNER)]
+        return SPINNER[int(self._clock() / SPIN_S) % len(SPINNER)]
 
     def _countdown(self) -> str:
         if not self._resumes_at:
             return ""
-        return f" in {math.ceil(max(self._resumes_at - time.monotonic(), 0))} s"
+        return f" in {math.ceil(max(self._resumes_at - self._clock(), 0))} s"
 
     def status(self, width: int, hint: str = "Esc to interrupt") -> str:
         """Give the status line: spinner, what is done, time, tokens, how to stop; fields drop by need."""
