@@ -388,3 +388,10 @@ def test_the_mark_is_left_when_the_bad_program_runs(sandbox: Path) -> None:
 def test_any_text_is_read_without_an_error(text: str) -> None:
     script = parse(text)
     assert script.faults or not script.is_opaque
+
+
+@pytest.mark.parametrize("name", ["a\u200bb.txt", "x\x1b[2J.txt", "\u202etxt.py", "two\nlines"])
+@pytest.mark.parametrize("folder", ["", "../other/"])
+def test_a_name_that_looks_like_another_says_so(gate: Gate, name: str, folder: str) -> None:
+    assert "invisible or control characters" in gate.write(folder + name).reason
+    assert "invisible" not in gate.write(folder + "plain.txt").reason

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from bareagent.config import Mode
+from bareagent.sanitize import clean
 from bareagent.seams import Need
 from bareagent.tools.commands import Judged, judge_command
 from bareagent.tools.rules import Decision, Rules, quoted_pattern
@@ -94,6 +95,13 @@ def _mode(name: str) -> Mode:
 
 def _real(path: Path) -> Path:
     return real(path) or path
+
+
+def _shown(path: str | Path) -> str:
+    """Name a path in a question; one that looks like another file's says so."""
+    text = str(path)
+    is_plain = clean(text) == text and "\n" not in text
+    return text if is_plain else f"{text} (with invisible or control characters in its name)"
 
 
 def _strictest(verdicts: Sequence[Verdict]) -> Verdict:
@@ -186,7 +194,7 @@ class _Gate(msgspec.Struct, frozen=True, kw_only=True):
             return Verdict(decision="allow")
         return Verdict(
             decision="ask",
-            reason=f"{path} is outside the workspace",
+            reason=f"{_shown(path)} is outside the workspace",
             rule=self._path_rule("read_file", path, is_narrow=not path.is_dir()),
         )
 
@@ -196,7 +204,7 @@ class _Gate(msgspec.Struct, frozen=True, kw_only=True):
         is_within = is_inside(path, self.places.root)
         if is_within and self.mode == "auto":
             return Verdict(decision="allow")
-        reason = f"it writes {target}" if is_within else f"{path} is outside the workspace"
+        reason = f"it writes {_shown(target)}" if is_within else f"{_shown(path)} is outside the workspace"
         return Verdict(
             decision="ask", reason=reason, rule=self._path_rule("edit_file", path, is_narrow=not is_within)
         )
