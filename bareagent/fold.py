@@ -374,9 +374,13 @@ def _cap(view: View, handle: str, limit: int) -> None:
     except KeyError:
         return
     text = text_of(block)
-    if handle in view.cleared or len(text) <= limit:
+    if handle in view.cleared or (limit and len(text) <= limit):
         return
     n_chars = view.capped.setdefault(handle, len(text))
+    if not limit:  # images go too: a request that holds them would be too large
+        gone = text_block(f"[left out here with its images; the whole result is {handle}]")
+        _replace(view, index, block, {**block, "content": [gone]})
+        return
     half = limit // 2
     note = f"\n[{n_chars - limit} characters left out here; the whole text is {handle}]\n"
     capped = text[: limit - half] + note + (text[-half:] if half else "")

@@ -8,11 +8,12 @@ from bareagent.context.reminder import reminder_text
 from bareagent.context.working import state_of
 from bareagent.entries import Cleared, Compaction, MessageEntry, Prompt, Todo, TodoItem, Usage
 from bareagent.errors import ServerUnreachable
-from bareagent.messages import text_of, user
+from bareagent.messages import n_images, text_of, user
+from bareagent.messages import results as results_of
 from bareagent.seams import ModelInfo
 from bareagent.session import Session, fold
 from tests.context_play import PRICED, UNCACHED, Play, rules, words
-from tests.fakes import FakeProvider, said
+from tests.fakes import FakeProvider, call, results, said
 
 OPEN = [TodoItem(id="t1", text="read the files"), TodoItem(id="t2", text="write", status="in_progress")]
 DONE = [TodoItem(id="t1", text="read the files", status="completed")]
@@ -206,6 +207,27 @@ class TestThreshold:
         await play.prepare()
         assert len(play.logged(Compaction)) == 1
         assert sum(b["type"] == "image" for m in play.messages for b in m["content"]) <= 90
+
+    async def test_pending_images_that_no_request_can_hold_are_left_out(self) -> None:
+        image = {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": "A" * 900_000},
+        }
+        play = Play(rules(threshold="auto"), FakeProvider(model=PRICED))
+        play.line("look at all")
+        blocks = [call("read_file", f"c{n}", file_path=f"{n}.png") for n in range(40)]
+        play.reply(*blocks)
+        answers = [
+            {"type": "tool_result", "tool_use_id": block["id"], "content": [image]} for block in blocks
+        ]
+        entry = play.session.append(results(*answers), "results")
+        await play.prepare()
+        assert len(play.check()) < 24 * 2**20
+        shown = [bool(n_images(block)) for block in results_of(play.messages[-1])]
+        assert shown == sorted(shown)  # the newest stay
+        assert True in shown
+        assert play.session.original(f"r{entry.n}")["content"] == [image]
+        assert fold(play.session.entries()).messages == play.messages
 
 
 class TestGuards:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bareagent.context.measure import Result, Sized
+from bareagent.context.measure import IMAGE_TOKENS, Result, Sized
+from bareagent.context.room import MAX_BYTES, MAX_IMAGES, RELIEF
 
 LEAST_CHARS = 200
 """A capped result of the tail keeps at least this many characters."""
@@ -14,7 +15,8 @@ class Cut(msgspec.Struct, kw_only=True):
     """`first` is the index of the first kept message, the view's length where none is kept.
 
     `source` are the indices that are summarised, `system` those of system items that stay before the
-    header, `dropped` those of items that go; `caps` maps handles of the tail to characters.
+    header, `dropped` those of items that go; `caps` maps handles of the tail to characters, to 0 where
+    the result goes whole, its images too.
     """
 
     first: int
@@ -55,7 +57,8 @@ def cut(view: Sequence[Sized], budget: float, turns: int, *, keeps_all_items: bo
     chosen = Cut(first=first, tail_tokens=_spoken(view, first))
     if chosen.tail_tokens > budget and turns > 0:
         chosen.caps = _caps(view, first, budget)
-        chosen.tail_tokens = min(chosen.tail_tokens, max(budget, _spoken_text(view, first)))
+    _leave_out_media(view, chosen)
+    chosen.tail_tokens -= sum(_saved(result, chosen.caps) for result in _results(view, first))
     chosen.source = [i for i in range(first) if not view[i].is_system]
     _sort_items(view, chosen, keeps_all_items)
     return chosen
@@ -101,6 +104,33 @@ def _caps(view: Sequence[Sized], first: int, budget: float) -> dict[str, int]:
         if result.tokens > share and result.chars > LEAST_CHARS:
             caps[result.handle] = max(_chars_for(result, share), LEAST_CHARS)
     return caps
+
+
+def _leave_out_media(view: Sequence[Sized], chosen: Cut) -> None:
+    """Let the oldest results with images go where the tail alone is over what a request may hold."""
+    kept = [message for message in view[chosen.first :] if not message.is_system]
+    n_bytes = sum(message.n_bytes for message in kept)
+    n_images = sum(message.n_images for message in kept)
+    for result in (result for message in kept for result in message.results if result.n_images):
+        if n_bytes <= MAX_BYTES * RELIEF and n_images <= MAX_IMAGES:
+            return
+        chosen.caps[result.handle] = 0
+        n_bytes -= result.n_bytes
+        n_images -= result.n_images
+
+
+def _results(view: Sequence[Sized], first: int) -> list[Result]:
+    return [result for message in view[first:] for result in message.results]
+
+
+def _saved(result: Result, caps: dict[str, int]) -> float:
+    """Return how many tokens less a capped result has; capping leaves its images, leaving it out does not."""
+    limit = caps.get(result.handle)
+    if limit is None:
+        return 0.0
+    if not limit:
+        return result.saving
+    return (result.tokens - IMAGE_TOKENS * result.n_images) * (1 - min(limit / max(result.chars, 1), 1))
 
 
 def _chars_for(result: Result, tokens: float) -> int:
