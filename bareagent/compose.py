@@ -330,4 +330,5 @@ async def _repl(options: Options) -> int:
     repl = PlainRepl(setting.config.ui, partial(bordered, is_debug=options.is_debug))
     program = await build(options, setting, os.environ, repl.emit, repl.ask)
     notes = [*setting.notes, *program.agent.session.notes]
-    return await repl.run(program.agent, notes, is_trusted=setting.is_trusted)
+    first = "/resume" if options.resume == PICK else ""
+    return await repl.run(program.agent, notes, is_trusted=setting.is_trusted, first=first)

@@ -16,11 +16,13 @@ from bareagent.errors import BareAgentError, ProviderError
 from bareagent.provider import preload
 from bareagent.provider.embedded import EmbeddedProvider
 from bareagent.repl import hands, pager, start, terminal, toolbar
+from bareagent.repl.ansi import paint
 from bareagent.repl.asking import Asking
 from bareagent.repl.completion import Completions
 from bareagent.repl.face import Face, Level, Picked, Row
 from bareagent.repl.first import Hands
 from bareagent.repl.live import Live
+from bareagent.repl.markdown import render
 from bareagent.repl.recap import recap_rows
 from bareagent.repl.screen import FRAME_S
 from bareagent.repl.styles import Styles, themed
@@ -71,6 +73,7 @@ class Repl(Talk):
         self._has_colour = has_colour
         self._is_debug = is_debug
         self._faults: list[float] = []
+        self._is_light = False
         self.styles = themed(ui.theme, has_colour=has_colour)
         self._standing = toolbar.Standing()
         self._ticker: asyncio.Task[None] | None = None
@@ -84,6 +87,7 @@ class Repl(Talk):
 
     def on_background(self, is_light: bool) -> None:
         """Take colours that can be read on it, where none were chosen."""
+        self._is_light = is_light
         if self.ui.theme == "auto" and is_light:
             self._restyle(themed("auto", has_colour=self._has_colour, is_light=True))
 
@@ -160,6 +164,7 @@ class Repl(Talk):
                 self._standing.size = heard.tokens
             case JobsChanged():
                 self._standing.n_jobs = len(heard.running)
+                self.wake()
         self.show(self.live.hear(heard))
 
     async def ask(self, question: Question, /) -> Answer:
@@ -207,6 +212,7 @@ class Repl(Talk):
             self._ring("The run has ended")
         self._measure()
         self.screen.redraw()
+        self.wake()
 
     def changed(self) -> None:
         """Show what waits."""
@@ -300,10 +306,16 @@ class Repl(Talk):
         """Clear the screen."""
         self.screen.clear()
 
+    def sample(self, theme: str, text: str) -> tuple[str, ...]:
+        """Return Markdown of the program's own as it looks in a theme."""
+        look = themed(theme, has_colour=self._has_colour, is_light=self._is_light)
+        changes = [paint("+ added", look.inserted), paint("- taken away", look.deleted)]
+        return (*(row for row in render(text, self.width - 2, look).splitlines() if row), *changes)
+
     def use_theme(self, name: str) -> None:
         """Change the colours from here on."""
         self.ui.theme = name  # type: ignore[assignment]  # the command has checked it
-        self._restyle(themed(name, has_colour=self._has_colour))
+        self._restyle(themed(name, has_colour=self._has_colour, is_light=self._is_light))
 
     def copy(self, text: str) -> bool:
         """Put a text on the clipboard of the terminal."""

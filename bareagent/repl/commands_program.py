@@ -20,7 +20,9 @@ from bareagent.repl.view import cut
 from bareagent.sanitize import one_line
 
 THEME_NAMES = ("auto", *(name for name in THEMES if name != "plain"))
-_SAMPLE = "def answer():  # 42\n+ added\n- taken away"
+_SAMPLE = (
+    "**Strong** and `code`, [a link](https://example.org)\n```python\nreturn answer(42, 'text')  # why\n```"
+)
 
 
 @command("model", "[name]", argument="model")
@@ -184,7 +186,7 @@ async def theme(face: Face, argument: str) -> None:
 async def _pick_theme(face: Face) -> str:
     if not face.is_terminal:
         return ""
-    rows = [Row(key=name, text=name, preview=_SAMPLE) for name in THEME_NAMES]
+    rows = [Row(key=name, text=name, sample=face.sample(name, _SAMPLE)) for name in THEME_NAMES]
     picked = await face.pick("Choose a theme", lambda _: rows)
     return picked.key if picked else ""
 

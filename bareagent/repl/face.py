@@ -12,12 +12,16 @@ Level = Literal["info", "dim", "warning", "error"]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of a picker: `text` is shown and searched, `detail` beside it, `preview` below the list."""
+    """One row of a picker: `text` is shown and searched, `detail` beside it, `preview` below the list.
+
+    `sample`: rows of the program's own that are shown there as they are, colours and all.
+    """
 
     key: str
     text: str
     detail: str = ""
     preview: str = ""
+    sample: tuple[str, ...] = ()
 
 
 class Picked(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +83,9 @@ class Face(Protocol):
 
     def clear_screen(self) -> None:
         """Clear the screen."""
+
+    def sample(self, theme: str, text: str) -> tuple[str, ...]:
+        """Return Markdown of the program's own as it looks in a theme."""
 
     def use_theme(self, name: str) -> None:
         """Change the colours from here on."""

@@ -120,8 +120,12 @@ class Hands:
     def tab(self) -> None:
         """Complete."""
         draft = self.screen.draft
-        if draft.complete_state is not None:
+        state = draft.complete_state
+        if state is not None:
             draft.complete_next()
+            if len(state.completions) == 1:
+                # There is nothing left to choose: the next Enter sends.
+                draft.complete_state = None
         elif draft.text.strip():
             draft.start_completion(insert_common_part=True)
 

@@ -90,6 +90,11 @@ class Live:
         self._resumes_at = 0.0
         self._last_kind = ""
 
+    @property
+    def has_shown(self) -> bool:
+        """Something stands above."""
+        return bool(self._last_kind)
+
     # A run
 
     def begin(self, doing: str = "starting") -> None:
@@ -242,6 +247,7 @@ class Live:
         rows = self._thought()
         if self._stream is None:
             self._stream = MarkdownStream(self._width(), self.styles, self._hyperlinks)
+        self._stream.resize(self._width())
         self._doing = "writing"
         self._has_streamed = True
         self._n_chars += len(text)

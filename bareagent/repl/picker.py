@@ -6,6 +6,7 @@ from typing import Literal
 from bareagent.cells import cells
 from bareagent.repl import view
 from bareagent.repl.face import Picked, Row
+from bareagent.repl.strip import clipped
 from bareagent.repl.styles import Styles
 from bareagent.repl.view import paint
 from bareagent.sanitize import one_line
@@ -114,7 +115,11 @@ class Picker:
 
     def _preview(self, width: int, room: int, styles: Styles) -> list[str]:
         row = self.current
-        if row is None or not row.preview or room < 1:
+        if row is None or room < 1:
+            return []
+        if row.sample:
+            return [clipped(f"  {text}", width) for text in row.sample[:room]]
+        if not row.preview:
             return []
         rows = [view.cut("  " + line, width) for line in row.preview.split("\n")[:room]]
         return [paint(text, styles.faint) for text in rows]

@@ -11,13 +11,14 @@ from typing import TextIO
 
 from bareagent.agent import Agent
 from bareagent.config import Ui
-from bareagent.entries import AnyDelta, AnyEntry, Retrying
+from bareagent.entries import AnyDelta, AnyEntry, JobsChanged, Retrying
 from bareagent.provider import preload
 from bareagent.provider.embedded import EmbeddedProvider
 from bareagent.repl import start, view
 from bareagent.repl.face import Face, Level, Picked, Row
 from bareagent.repl.live import Live
 from bareagent.repl.questions import Panel
+from bareagent.repl.recap import recap_rows
 from bareagent.repl.styles import THEMES
 from bareagent.repl.talk import Border, Talk
 from bareagent.sanitize import valid_unicode
@@ -43,8 +44,10 @@ class PlainRepl(Talk):
         self._gone = asyncio.Event()
         self._was_told = False
 
-    async def run(self, agent: Agent, notes: Sequence[str], *, is_trusted: bool = True) -> int:
-        """Talk until the input ends or the user leaves; return the exit code."""
+    async def run(
+        self, agent: Agent, notes: Sequence[str], *, is_trusted: bool = True, first: str = ""
+    ) -> int:
+        """Talk until the input ends or the user leaves, `first` before all lines; return the exit code."""
         self.agent = agent
         self.is_ready = True
         loop = asyncio.get_running_loop()
@@ -60,8 +63,15 @@ class PlainRepl(Talk):
         if isinstance(agent.provider, EmbeddedProvider):
             agent.provider.start()
         self.refresh_models()
-        threading.Thread(target=self._read, args=(loop,), daemon=True).start()
         try:
+            self.show(await recap_rows(agent, self.width, self.styles))
+            hint = await asyncio.to_thread(start.resume_line, agent)
+            if hint:
+                self.say(hint, "dim")
+            threading.Thread(target=self._read, args=(loop,), daemon=True).start()
+            if first:
+                self.take(first)
+                await self.idle()
             await self._talk()
         finally:
             await self._close()
@@ -143,6 +153,8 @@ class PlainRepl(Talk):
         self.show(self.live.hear(heard))
         if isinstance(heard, Retrying) and not heard.agent:
             self.say(f"{view.retrying(heard)} in {heard.delay_s:.0f} s", "dim")
+        elif isinstance(heard, JobsChanged):
+            self.wake()
 
     async def ask(self, question: Question, /) -> Answer:
         """Ask in lines; without a terminal the answer is no."""
@@ -205,6 +217,7 @@ class PlainRepl(Talk):
     def ended(self) -> None:
         """Print what was left open."""
         self.show(self.live.end())
+        self.wake()
 
     def give_back(self, lines: list[str]) -> None:
         """Say which lines were not sent."""
@@ -240,6 +253,11 @@ class PlainRepl(Talk):
 
     def clear_screen(self) -> None:
         """Leave the lines as they are."""
+
+    def sample(self, theme: str, text: str) -> tuple[str, ...]:
+        """There are no colours to look at."""
+        del theme, text
+        return ()
 
     def use_theme(self, name: str) -> None:
         """Stay without colours."""

@@ -7,7 +7,7 @@ whose drawing begins right below and keeps its cursor.
 
 import re
 from collections.abc import Callable, Sequence
-from os.path import commonprefix
+from itertools import takewhile
 from typing import NamedTuple
 
 from bareagent.cells import cells, fit
@@ -153,11 +153,17 @@ def change(before: str, row: str) -> str:
 
 def _join(before: str, row: str) -> int:
     """Return the last place in what both have where a row may be taken up: a blank, or behind a colour."""
-    same = commonprefix([before, row])
+    same = row[: _n_same(before, row)]
     colours = [found.end() for found in _SGR.finditer(same)]
     at = max(same.rfind(" "), *colours, 0)
     following = row[at : at + 1]
     return at if not following or following.isascii() or cells(following) else 0
+
+
+def _n_same(one: str, other: str) -> int:
+    if one.startswith(other) or other.startswith(one):
+        return min(len(one), len(other))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _look(head: str) -> str:
@@ -169,7 +175,7 @@ def _look(head: str) -> str:
 
 def _middle(before: str, row: str) -> str:
     """Return what alone differs, where what follows is the same and stands at the same place."""
-    n_same = len(commonprefix([before[::-1], row[::-1]]))
+    n_same = _n_same(before[::-1], row[::-1])
     old, new = before[: len(before) - n_same], row[: len(row) - n_same]
     follows = row[len(row) - n_same :][:1]
     is_sure = "\x1b" not in old + new and follows.isascii() and bool(_SURE.fullmatch(old + new))

@@ -126,6 +126,31 @@ class Talk:
             is_fine = await self._one(line)
         self._take_back()
 
+    def wake(self) -> None:
+        """Start a run on what has ended in the background, where that is wished and nothing else is done."""
+        agent = self.agent
+        if (
+            agent.config.background.wake
+            and agent.box.jobs.has_news
+            and not (self.is_working or self.is_leaving)
+        ):
+            self._working = asyncio.get_running_loop().create_task(self._work_on_news())
+
+    async def _work_on_news(self) -> None:
+        try:
+            self.is_stopped = False
+            await self._stepped(self._woken())
+            if self.queued and not (self.is_leaving or self.is_stopped):
+                await self._work_through(self.queued.pop(0))
+            self._take_back()
+        finally:
+            self._working = None
+        self.ended()
+
+    async def _woken(self) -> None:
+        await self.ready()
+        await self.agent.wake()
+
     def _take_back(self) -> None:
         """After a stop what waited is the user's again."""
         lines = [*self.agent.box.take_steered(), *self.queued]
@@ -135,8 +160,11 @@ class Talk:
 
     async def _one(self, line: str) -> bool:
         """Work on a line to its end; False if it failed."""
+        return await self._stepped(self._done(line))
+
+    async def _stepped(self, work: Awaitable[None]) -> bool:
         self.began()
-        self._step = step = asyncio.ensure_future(self._border(self._done(line), self))  # type: ignore[assignment]  # its value is read where it ends
+        self._step = step = asyncio.ensure_future(self._border(work, self))  # type: ignore[assignment]  # its value is read where it ends
         try:
             await asyncio.wait([step])
         except asyncio.CancelledError:

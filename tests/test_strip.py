@@ -1,0 +1,87 @@
+"""The moving rows: whatever becomes final or moves, a terminal shows each finished row once, then what moves."""
+
+from typing import Any
+
+import pyte
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bareagent.cells import cells
+from bareagent.repl.strip import Place, Strip, clipped, plain
+
+COLUMNS, ROWS = 24, 10
+BELOW = ["> draft", "foot"]
+
+words = st.sampled_from(
+    ["word", "and", "世界", "é", "\x1b[1mbold\x1b[0m", "\x1b[38;5;75ma b\x1b[0m", "⠋", "⠙"]
+)
+row = st.lists(words, max_size=6).map(" ".join).filter(lambda text: cells(plain(text)) <= COLUMNS)
+step = st.tuples(st.lists(row, max_size=3), st.lists(row, max_size=5))
+
+
+class Below:
+    """A screen whose last rows are drawn once, as the input line is; the strip has to move them."""
+
+    def __init__(self) -> None:
+        self.screen = pyte.HistoryScreen(COLUMNS, ROWS, history=10_000, ratio=0.5)
+        self._stream = pyte.Stream(self.screen)
+        self.write("\r\n".join(BELOW) + "\x1b[A\r\x1b[2C")
+
+    def write(self, text: str) -> None:
+        self._stream.feed(text)
+
+    def rows(self) -> list[str]:
+        above = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in self.screen.history.top]
+        shown = [*above, *(line.rstrip() for line in self.screen.display)]
+        while shown and not shown[-1]:
+            shown.pop()
+        return shown
+
+
+def texts(rows: list[str]) -> list[str]:
+    return [plain(text).rstrip() for text in rows]
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(step, max_size=12))
+def test_each_row_stands_once(steps: list[tuple[list[str], list[str]]]) -> None:
+    terminal = Below()
+    strip = Strip(terminal.write)
+    place = Place(x=2, y=0, n_below=2, columns=COLUMNS, rows=ROWS)
+    final: list[str] = []
+    for more, moving in steps:
+        assert strip.draw(more, moving, place)
+        final += more
+        assert terminal.rows() == [*texts(final), *texts(moving), *BELOW]
+        assert (terminal.screen.cursor.x, terminal.screen.display[terminal.screen.cursor.y].rstrip()) == (
+            2,
+            BELOW[0],
+        )
+
+
+def test_a_standing_row_is_not_sent_again() -> None:
+    sent: list[str] = []
+    strip = Strip(sent.append)
+    long = "a row that is finished"
+    strip.draw([], [long, "and one that"], Place(columns=COLUMNS))
+    sent.clear()
+    strip.draw([long], ["and one that grows"], Place(columns=COLUMNS))
+    assert "finished" not in "".join(sent)
+    assert "and one" not in "".join(sent)
+    assert " grows" in "".join(sent)
+
+
+def test_what_has_no_room_is_left_to_others() -> None:
+    sent: list[str] = []
+    strip = Strip(sent.append)
+    place = Place(columns=10, rows=4)
+    for final in (["wider than ten"], ["1", "2", "3", "4"], ["a\tb"]):
+        assert not strip.draw(final, [], place)
+    assert sent == []
+
+
+@given(st.lists(words, max_size=12).map(" ".join), st.integers(1, 30))
+def test_a_row_is_cut_to_its_columns(text: str, columns: int) -> None:
+    cut: Any = clipped(text, columns)
+    assert cells(plain(cut)) <= columns
+    assert plain(text).startswith(plain(cut))
