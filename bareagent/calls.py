@@ -138,6 +138,7 @@ class _Batch:
     ) -> None:
         self.calls = calls(reply.message)
         self.begun: list[str] = []
+        self._ran_at: dict[int, float] = {}
         self._broken = _broken_calls(reply)
         self._session = session
         self._box = box
@@ -203,17 +204,21 @@ class _Batch:
                 await self._one(index)
             return
         call = self.calls[index]
-        started = time.monotonic()
         ctx = self._context.for_call(call)
         try:
             self._outputs[index] = await self._outcome(call, ctx)
         except asyncio.CancelledError:
-            self._outputs[index] = _interrupted(call, ctx, time.monotonic() - started, self.begun)
+            self._outputs[index] = _interrupted(call, ctx, self._seconds(call), self.begun)
             raise
         finally:
-            self._tell(call, self._outputs[index], time.monotonic() - started)
+            self._tell(call, self._outputs[index])
 
-    def _tell(self, call: Block, output: Output | None, duration_s: float) -> None:
+    def _seconds(self, call: Block) -> float:
+        """How long a call has run; the time its question waited does not count."""
+        now = time.monotonic()
+        return now - self._ran_at.get(id(call), now)
+
+    def _tell(self, call: Block, output: Output | None) -> None:
         if output is not None:
             self._emit(
                 CallEnded(
@@ -221,7 +226,7 @@ class _Batch:
                     result=_result(call, output),
                     shown=output.shown,
                     shown_as=output.shown_as,
-                    duration_s=duration_s,
+                    duration_s=self._seconds(call),
                 )
             )
 
@@ -230,6 +235,7 @@ class _Batch:
         try:
             tool, params = self._checked(call)
             params, note = await self._permitted(tool, params, ctx)
+            self._ran_at[id(call)] = time.monotonic()
             self._emit(CallStarted(call=call))
             self.begun.append(str(call.get("id")))
             if not tool.is_read_only:

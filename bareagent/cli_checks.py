@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from bareagent import doctor, folders
-from bareagent.compose import Setting, settings
-from bareagent.errors import ProviderError, UsageError
+from bareagent.compose import Setting, settings, working_directory
+from bareagent.config_load import load
+from bareagent.errors import ConfigError, ProviderError, UsageError
 from bareagent.options import Options
 from bareagent.provider import keys, make_provider, models, resolve
 from bareagent.seams import ModelInfo
-from bareagent.store.places import sessions_folder
+from bareagent.store.places import project_root, sessions_folder
 
 
 def run_doctor(options: Options) -> int:
     """Print what was checked and return the exit code."""
-    setting = settings(options)
+    setting, fault = _settings_or_defaults(options)
     scene = doctor.Scene(
+        fault=fault,
         loaded=setting.loaded,
         env=os.environ,
         cwd=setting.cwd,
@@ -29,6 +31,15 @@ def run_doctor(options: Options) -> int:
         model=options.model,
     )
     return doctor.run(scene)
+
+
+def _settings_or_defaults(options: Options) -> tuple[Setting, str]:
+    """Return the settings, or the defaults and why there are none: a doctor looks at broken ones too."""
+    try:
+        return settings(options), ""
+    except ConfigError as error:
+        cwd = working_directory()
+        return Setting(cwd=cwd, root=project_root(cwd), loaded=load(None, None, {})), str(error)
 
 
 def _sessions(setting: Setting) -> Path:

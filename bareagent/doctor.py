@@ -52,7 +52,10 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked at: the settings as loaded, the environment, where the program stands."""
+    """What is looked at: the settings as loaded, the environment, where the program stands.
+
+    `fault` says why the settings could not be read; `loaded` then holds the defaults.
+    """
 
     loaded: Loaded
     env: Mapping[str, str]
@@ -60,6 +63,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Path
     provider: str = ""
     model: str = ""
+    fault: str = ""
 
 
 def run(scene: Scene) -> int:
@@ -94,7 +98,7 @@ async def examine(scene: Scene, ping: Ping | None = None) -> list[Check]:
     reached = await server(ping)
     return [
         versions(),
-        settings(scene.loaded, scene.cwd),
+        settings(scene.loaded, scene.cwd, scene.fault),
         key(scene),
         *reached,
         local_model(),
@@ -137,8 +141,10 @@ def _version_of(name: str) -> str:
         return ""
 
 
-def settings(loaded: Loaded, cwd: Path) -> Check:
+def settings(loaded: Loaded, cwd: Path, fault: str = "") -> Check:
     """Tell which sources of settings were read, and what of a project's file was refused."""
+    if fault:
+        return Check(name="settings", ok=False, detail=fault, fix="mend it; below, the defaults are checked")
     detail = f"read: {', '.join(loaded.sources) or 'nothing, all defaults'}"
     if (cwd / "config.toml").is_file():
         detail += f"; {cwd / 'config.toml'} is not read"

@@ -18,6 +18,7 @@ from bareagent.config_load import load
 from bareagent.doctor import Check, Scene
 from bareagent.errors import BadKey, ServerUnreachable
 from bareagent.sanitize import clean
+from tests.program import run
 from tests.server.fixtures import StartServer
 
 SECRET = "sk-ant-never-shown-0123456789"
@@ -261,3 +262,14 @@ def test_looking_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
+
+
+def test_a_broken_settings_file_is_part_of_the_report(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[ui]\nfoo = 1\n")
+    done = run(["--config", str(broken), "doctor"], project, home=tmp_path / "home")
+    assert done.returncode == 1
+    assert f"{broken}:2: [ui] foo: no such setting" in done.stdout
+    assert "versions" in done.stdout
