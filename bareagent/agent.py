@@ -360,7 +360,7 @@ class Agent:
         fork = self._saved().fork(Found(old.id, old.folder), None if n is None else n - 1, old.generation)
         parent, view = old.full_id, old.view
         name = Name(name=f"{view.name} (fork)", is_automatic=view.is_name_automatic)
-        other = Session.open(self._saved(), fork.id, cwd=old.cwd)
+        other = Session.open(self._saved(), fork.id, cwd=old.cwd, redactor=old.redactor)
         self._leave(other)
         self.restore()
         if view.name:

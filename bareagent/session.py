@@ -140,15 +140,17 @@ class Session:
         rows: Sequence[str] = (),
         cwd: Path | None = None,
         is_read_only: bool = False,
+        redactor: Redactor | None = None,
     ) -> "Session":
         """Return a saved session: an id, a prefix, a row of the last list, a name, `ID.N`, a folder.
 
         For an older generation a fork is made and opened. What was left unfinished is repaired, unless it
-        is opened for reading only. Raises: SessionNotFound, SessionUnreadable, SessionLocked.
+        is opened for reading only. A `redactor` that this process has used for the same words knows what
+        their masks stand for. Raises: SessionNotFound, SessionUnreadable, SessionLocked.
         """
         wanted = manager.find(text, rows)
         found = manager.resolved(wanted)
-        redactor = manager.redactor()
+        redactor = redactor or manager.redactor()
         log = _open_log(found, redactor, is_read_only=is_read_only)
         try:
             view = load(log)
@@ -176,7 +178,7 @@ class Session:
         if self.view.session is None and not log.last_n:
             self._start()
         self._answer_open_calls()
-        if self.view.n_unsafe:
+        if self.view.n_unsafe and not self.view.masks <= self.secrets.keys():
             self.record(Epoch(reason=MASKED_EPOCH))
 
     def _answer_open_calls(self) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bareagent.entries import Compaction, Epoch, MessageEntry, Name, Todo, TodoItem
 from bareagent.fold import MASKED_EPOCH
-from bareagent.messages import text_of, user
+from bareagent.messages import text_block, text_of, user
 from bareagent.session import Session, fold
 from bareagent.store.lines import encode_body
 from bareagent.store.redact import MASK, Redactor
@@ -313,3 +313,19 @@ def test_after_a_resume_the_masks_go_out_and_masked_thinking_does_not(tmp_path: 
     for n_epochs in (2, 2):
         with contextlib.closing(Session.open(home, session.id)) as session:
             assert sum(isinstance(e, Epoch) for e in session.entries()) == n_epochs
+
+
+def test_a_fork_in_the_same_process_still_knows_what_its_masks_stand_for(tmp_path: Path) -> None:
+    home = manager(tmp_path)
+    secret = KEYS["github-token"]
+    with contextlib.closing(Session.new(home, home.root)) as session:
+        line(session, f"use {secret}")
+        reply(session, text_block("I will."))
+        copy = home.fork(home.find(session.id))
+        with contextlib.closing(Session.open(home, copy.id, redactor=session.redactor)) as fork:
+            assert secret not in (copy.folder / "log.jsonl").read_text()
+            assert secret in text_of(fork.unmask(fork.messages)[0])
+            assert not any(isinstance(entry, Epoch) for entry in fork.entries())
+        with contextlib.closing(Session.open(home, copy.id)) as resumed:
+            assert secret not in text_of(resumed.unmask(resumed.messages)[0])
+            assert any(isinstance(entry, Epoch) for entry in resumed.entries())

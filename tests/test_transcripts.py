@@ -236,6 +236,18 @@ def test_a_damaged_log_never_breaks_a_list(home: TranscriptManager, damage: byte
     assert [card.id for card in home.cards()] == [good]
 
 
+def test_a_folder_that_projects_share_gives_each_its_own_newest(tmp_path: Path) -> None:
+    roots = [tmp_path / name for name in ("one", "two", "three")]
+    for root in roots:
+        (root / ".git").mkdir(parents=True)
+    one, two, three = (TranscriptManager(root, tmp_path / "user", str(tmp_path / "all")) for root in roots)
+    first, second = _saved(one), _saved(two)
+    assert one.folder == two.folder
+    found = one.newest(), two.newest()
+    assert [each.id for each in found if each] == [first, second]
+    assert three.newest() is None
+
+
 def test_the_newest_session_is_the_one_that_changed_last(home: TranscriptManager) -> None:
     old, new = _saved(home, "one"), _saved(home, "two")
     os.utime(home.folder / old / "log.jsonl")

@@ -12,6 +12,7 @@ from pathlib import Path
 from bareagent import platform
 
 ID = re.compile(r"\d{8}-\d{6}-[a-z2-7]{4}")
+PROJECT_FOLDER = ".transcripts"
 LOG_NAME = "log.jsonl"
 LOCK_NAME = "lock"
 PROJECTS_NAME = "projects.jsonl"
@@ -53,7 +54,7 @@ def project_key(root: Path) -> str:
 def sessions_folder(root: Path, user_dir: Path, setting: str) -> Path:
     """Return where a project's sessions lie by the setting: "project", "user" or a path."""
     if setting == "project":
-        return root / ".transcripts"
+        return root / PROJECT_FOLDER
     if setting == "user":
         return user_dir / "sessions" / project_key(root)
     return root / Path(setting).expanduser()

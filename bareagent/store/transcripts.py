@@ -16,7 +16,16 @@ from bareagent.store.cards import Card, read_card
 from bareagent.store.forks import copy_log, last_entry_of_generation
 from bareagent.store.lines import now
 from bareagent.store.log import Log
-from bareagent.store.places import ID, LOCK_NAME, LOG_NAME, new_id, remember_home, sessions_folder
+from bareagent.store.places import (
+    ID,
+    LOCK_NAME,
+    LOG_NAME,
+    PROJECT_FOLDER,
+    new_id,
+    project_root,
+    remember_home,
+    sessions_folder,
+)
 from bareagent.store.redact import Redactor
 
 _GITIGNORE = "*\n!.gitignore\n"
@@ -50,6 +59,7 @@ class TranscriptManager:
         self.root = root
         self.user_dir = user_dir
         self.folder = sessions_folder(root, user_dir, setting)
+        self.is_elsewhere = setting not in {"project", "user"} and self.folder.name != PROJECT_FOLDER
         self.redact = redact
         self.keys = list(keys)
 
@@ -104,9 +114,14 @@ class TranscriptManager:
         """Return this project's session that changed last, empty ones left out."""
         for name in sorted(self.ids(), key=self._changed_ns, reverse=True):
             card = read_card(self.folder / name)
-            if card and not card.is_empty:
+            if card and not card.is_empty and self._is_ours(card):
                 return self._found(name)
         return None
+
+    def _is_ours(self, card: Card) -> bool:
+        """What lies in a project's own folder is the project's, wherever it was moved; others may be shared."""
+        is_shared = self.is_elsewhere and not self.folder.is_relative_to(self.root)
+        return not is_shared or not card.cwd or project_root(Path(card.cwd)) == self.root
 
     def _changed_ns(self, id: str) -> int:
         try:
