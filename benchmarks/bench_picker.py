@@ -106,7 +106,7 @@ def command_line(base: str) -> dict[str, float]:
     os.environ["PYTHONPATH"] = str(Path.cwd())
     os.chdir(base)
     program = [sys.executable, "-m", "bareagent"]
-    listing = [*program, "sessions", "list", "--json"]
+    listing = [*program, "sessions", "list"]
     if subprocess.run(listing, capture_output=True, check=False).returncode:
         return {}
     version_s, list_s = timed([*program, "--version"])[0], timed(listing)[0]
