@@ -22,6 +22,7 @@ from bareagent.entries import (
 from bareagent.errors import LimitReached, TooLong
 from bareagent.messages import INTERRUPTED_TEXT, Message, calls, system, text_block, text_of, user
 from bareagent.provider.cost import is_explained
+from bareagent.provider.request import sent_otherwise
 from bareagent.seams import Ask, Emit, Provider, Reply, Request
 from bareagent.session import Session
 
@@ -188,11 +189,26 @@ class Run:
 
     def _explain_break(self, reply: Reply) -> None:
         """Log an epoch the provider had to make; report a broken prefix that no epoch explains."""
-        if reply.epoch:
-            self.session.record(Epoch(reason=reply.epoch))
+        changed = self._changed_since_left(reply)
+        if reply.epoch or changed:
+            self.session.record(Epoch(reason=reply.epoch or f"{changed} changed since the session was left"))
         elif reply.prefix_break and not is_explained(self.session.entries()):
             text = f"This request did not begin with the one before ({reply.prefix_break}): a fault of bareagent."
             self.emit(Said(text=text, level="warning"))
+
+    def _changed_since_left(self, reply: Reply) -> str:
+        """Return which field of a resumed session's first request differs from the last one's, if any.
+
+        The provider compares requests of its own process only.
+        """
+        is_first = "has replied" not in self.session.working
+        self.session.working["has replied"] = True
+        view = self.session.view
+        at = next((n for n in reversed(range(len(view.kinds))) if view.kinds[n] == "reply"), None)
+        if not is_first or at is None:
+            return ""
+        last = self.session.message_entry(view.ids[at])
+        return sent_otherwise(last.request, reply.sent) if last.request and last.model == reply.model else ""
 
     def _ends(self, reply: Reply) -> Stop | None:
         match reply.stop_reason:

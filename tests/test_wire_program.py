@@ -57,6 +57,18 @@ def test_resuming_within_the_caches_life_sends_the_same_bytes(
     assert n_listed(server) == 1, "what the server said of its models is kept for a day"
 
 
+def test_another_effort_after_a_resume_is_an_epoch(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server(default="Yes.")
+    home = tmp_path / "home"
+    for number, effort in enumerate(["low", "low", "high"]):
+        arguments = ["-p", "again", *(["--continue"] if number else [])]
+        env = {"BAREAGENT_THINKING_EFFORT": effort}
+        assert run(arguments, tmp_path, home=home, server=server, env=env).returncode == 0
+    lines = [json.loads(line) for line in logs(tmp_path)[0].read_text().splitlines()]
+    epochs = [line["reason"] for line in lines if line["type"] == "epoch"]
+    assert epochs == ["thinking changed since the session was left"]
+
+
 def test_system_prompt_and_tools_are_small(start_server: StartServer, tmp_path: Path) -> None:
     server = start_server(["Hello."])
     assert run(["-p", "hi"], tmp_path, home=tmp_path / "home", server=server).returncode == 0

@@ -267,11 +267,26 @@ class PrefixWatch:
         return "" if last is None else broke_at(last, built)
 
 
+def head_broke(last: Head, now: Head) -> str:
+    """Return which field beside the prompt a server's cache is bound to has changed, "" if none has."""
+    for name in ("model", "thinking", "output_config", "n_without_thinking"):
+        if last.get(name) != now.get(name):
+            return name.removeprefix("n_without_").replace("output_config", "thinking")
+    return ""
+
+
+def sent_otherwise(last: Sent, now: Sent) -> str:
+    """Return what `head_broke` does for two requests of which the log tells."""
+    if not (last.head and now.head):
+        return ""
+    return head_broke(msgspec.json.decode(last.head), msgspec.json.decode(now.head))
+
+
 def broke_at(last: Built, built: Built) -> str:
     """Return the first part of a request that its successor does not begin with, "" if there is none."""
-    for name in ("model", "thinking", "output_config", "n_without_thinking"):
-        if last.head.get(name) != built.head.get(name):
-            return name.removeprefix("n_without_").replace("output_config", "thinking")
+    changed = head_broke(last.head, built.head)
+    if changed:
+        return changed
     if last.system != built.system:
         return "system"
     if last.tools != built.tools:
