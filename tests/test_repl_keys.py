@@ -97,6 +97,15 @@ def test_keys_of_an_idle_draft(start_server: StartServer, project: Path, home: P
         t.wait(lambda t: t.draft.startswith("/context"))
         t.press("escape")
         cleared(t)
+        # A lone file is taken by Tab; the next Enter sends.
+        (project / "only-one.txt").write_text("x")
+        t.type("see @only")
+        t.wait("only-one.txt")
+        t.press("tab")
+        t.wait(lambda t: t.draft == "see @only-one.txt")
+        t.press("enter")
+        t.wait("echo: see @only-one.txt")
+        t.wait_prompt()
         # Ctrl-L draws anew.
         typed(t, "still here")
         t.press("c-l")

@@ -115,41 +115,71 @@ def test_steering(start_server: StartServer, project: Path, home: Path) -> None:
         t.leave()
 
 
+STALLED = {"text": "x", "fault": {"kind": "stall", "at": "headers"}}
+CHILD = bash("echo begun; sleep 300 & echo $! > pid; wait")
+TWO = {
+    "calls": [
+        {"name": "bash", "input": {"command": f"echo two-{n}; sleep 300"}, "id": f"two{n}"} for n in (1, 2)
+    ]
+}
+# Line, what the server does, what is awaited, the key that stops it, whether a draft can be typed meanwhile.
+MOMENTS: list[tuple[str, list[Any], str, str, bool]] = [
+    ("before a word", [STALLED], "waiting for the model", "escape", True),
+    ("in text", [{"text": "said so far, " * 40, "delay_s": 0.1}], "said so far", "c-c", True),
+    ("in thought", [{"thinking": "pondered " * 60, "text": "x", "delay_s": 0.1}], "pondered", "escape", True),
+    (
+        "in a call's input",
+        [bash("never run", fault={"kind": "stall", "at": "tool_input"})],
+        "writing a call",
+        "c-c",
+        True,
+    ),
+    ("in a question", [bash("touch never")], "May bash run", "c-c", False),
+    ("/bypass", [], "", "", False),
+    ("in a command", [CHILD], "begun", "escape", True),
+    ("in two commands", [TWO], "running bash", "c-c", True),
+    ("between calls", [bash("echo between-$((1+1))"), STALLED], "between-2", "escape", True),
+    (
+        "before another try",
+        [{"fault": {"kind": "status", "status": 529, "retry_after": 50}}],
+        "attempt 2 of",
+        "escape",
+        True,
+    ),
+    ("!echo own-$((1+1)); sleep 300", [], "own-2", "escape", True),
+    ("/compact", [STALLED], "compacting", "c-c", True),
+]
+
+
+def stopped(t: Terminal, key: str, *, has_draft: bool) -> None:
+    """Stop what is under way: within a second (and what a busy machine adds), the draft kept."""
+    if has_draft:
+        t.type("kept")
+        t.wait(lambda t: t.draft == "kept")
+    began = time.monotonic()
+    t.press(key)
+    t.wait(lambda t: not t.is_busy, 5)
+    assert time.monotonic() - began < 2.5
+    t.wait_prompt()
+    if has_draft:
+        assert t.draft == "kept"
+        t.press("c-c")
+        t.wait(lambda t: t.draft == "")
+
+
 def test_interrupts(start_server: StartServer, project: Path, home: Path) -> None:
-    """Before a word came, in the text, in a command, in a question: within a second, the draft kept."""
-    stalled = {"text": "x", "fault": {"kind": "stall", "at": "headers"}}
-    slow = {"text": "said so far, " * 40, "delay_s": 0.1}
-    child = bash("echo begun; sleep 300 & echo $! > pid; wait")
-    server = start_server([stalled, slow, child, bash("touch never"), "All fine."], strict=False)
-    with repl(project, home=home, server=server) as t:
-        for n, (wanted, stop) in enumerate(
-            [
-                ("waiting for the model", "escape"),
-                ("said so far", "c-c"),
-                ("begun", "escape"),
-                ("May bash run", "c-c"),
-            ]
-        ):
-            if n == 2:
-                t.enter("/bypass")
+    """At eleven moments; nothing that was stopped lives on, and the conversation goes on."""
+    server = start_server([step for moment in MOMENTS for step in moment[1]] + ["All fine."], strict=False)
+    env = {"BAREAGENT_UI_THINKING": "show"}
+    with repl(project, home=home, server=server, env=env) as t:
+        for line, _, wanted, key, has_draft in MOMENTS:
+            t.enter(line)
+            if key:
+                t.wait(wanted)
+                t.wait(lambda t: t.is_busy or "May bash run" in t.shown_text)
+                stopped(t, key, has_draft=has_draft)
+            else:
                 t.wait("Mode: bypass")
-            if n == 3:
-                t.enter("/default")
-                t.wait("Mode: default")
-            t.enter(f"line {n}")
-            t.wait(wanted)
-            if n != 3:
-                t.type("kept")
-                t.wait(lambda t: t.draft == "kept")
-            began = time.monotonic()
-            t.press(stop)
-            t.wait(lambda t: not t.is_busy, 5)
-            assert time.monotonic() - began < 2.5
-            t.wait_prompt()
-            if n != 3:
-                assert t.draft == "kept"
-                t.press("c-c")
-                t.wait(lambda t: t.draft == "")
         t.enter("well?")
         t.wait("All fine.")
         t.wait_prompt()
@@ -159,9 +189,20 @@ def test_interrupts(start_server: StartServer, project: Path, home: Path) -> Non
     assert not (project / "never").exists()
     assert server.refused == []
     kept = json.dumps(server.requests[-1].body["messages"])
-    assert "[interrupted by the user]" in kept
-    assert "begun" in kept
-    assert "not run" in kept
+    for text in ("[interrupted by the user]", "begun", "not run", "between-2", "two-1"):
+        assert text in kept, text
+
+
+def test_what_ends_in_the_background_wakes(start_server: StartServer, project: Path, home: Path) -> None:
+    job = {"name": "bash", "input": {"command": "sleep 1; echo woke-$((1+1))", "run_in_background": True}}
+    server = start_server([{"calls": [job]}, "Started.", "It has ended."])
+    env = {"BAREAGENT_BACKGROUND_WAKE": "true"}
+    with repl(project, home=home, server=server, env=env, arguments=["--mode", "bypass"]) as t:
+        t.enter("go")
+        t.wait("It has ended.")
+        t.wait_prompt()
+        t.leave()
+    assert "woke-2" in json.dumps(server.requests[-1].body["messages"])
 
 
 def nothing_answers(t: Terminal, project: Path) -> None:

@@ -121,11 +121,11 @@ class Hands:
         """Complete."""
         draft = self.screen.draft
         state = draft.complete_state
-        if state is not None:
+        if state is not None and len(state.completions) == 1:
+            # There is nothing to choose: the next Enter sends.
+            draft.apply_completion(state.completions[0])
+        elif state is not None:
             draft.complete_next()
-            if len(state.completions) == 1:
-                # There is nothing left to choose: the next Enter sends.
-                draft.complete_state = None
         elif draft.text.strip():
             draft.start_completion(insert_common_part=True)
 
