@@ -383,3 +383,15 @@ async def test_a_line_that_cannot_fit_is_not_sent_nor_logged(make_server: MakeSe
             await talk.agent.run("words " * 20_000)
         assert talk.session.messages == []
         assert server.requests == []
+
+
+async def test_a_resumed_sessions_size_is_near_its_last_bill(make_server: MakeServer, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("The mill grinds grain by the river.\n" * 400)
+    read = {"name": "read_file", "input": {"file_path": "long.txt"}}
+    server = await make_server([{"calls": [read]}, {"text": "seen"}])
+    async with conversation(server, tmp_path) as talk:
+        await talk.agent.run("read it")
+        before, name = talk.agent.context_tokens(), talk.session.id
+    async with conversation(server, tmp_path, resume=name) as talk:
+        talk.agent.begin()
+        assert talk.agent.context_tokens() == pytest.approx(before, rel=0.05)

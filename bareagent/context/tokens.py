@@ -161,6 +161,11 @@ class Meter:
         self.n_usages += 1
         self.billed, self.seen = float(billed), estimate
 
+    def begin_with(self, billed: int, estimate: float) -> None:
+        """Take the ratio of an earlier process's last bill as the factor until one is learned."""
+        if self.n_usages == 0 and estimate > 0:
+            self.factor = min(max(billed / estimate, _LOWEST), _HIGHEST)
+
     def size(self, estimate: float) -> float:
         """Return the size of a request, never below its estimate times the ratio."""
         return max(self.reading(estimate), estimate * self.ratio)

@@ -100,6 +100,7 @@ class Working:
         self.guard = Guard()
         self.said: set[str] = set()
         self._billed: tuple[int, int] | None = None
+        self._earlier: tuple[int, int] | None = None
         self._fixed: tuple[Prompt | None, int, tuple[float, float]] | None = None
         self._recall_log()
 
@@ -121,6 +122,8 @@ class Working:
         self.last_call_at = _seconds(last.at)
         # What was compacted since was never sent as it stands now: the cache holds none of it.
         self.n_cached = index if is_newest else 0
+        if is_newest and last.usage and last.usage.total and last.model in {"", self.model_name}:
+            self._earlier = (last.usage.total, index + 1)
 
     def hear(self, heard: Heard) -> None:
         """Follow the log."""
@@ -197,6 +200,11 @@ class Working:
             total, n = self._billed
             self.meter.learn(total, measured.fixed + sum(sized.tokens for sized in sizes[:n]))
             self._billed = None
+        elif self._earlier is not None:
+            # An earlier process's bill says how this model counts; the size itself is estimated whole.
+            total, n = self._earlier
+            self.meter.begin_with(total, measured.fixed + sum(sized.tokens for sized in sizes[:n]))
+        self._earlier = None
         return measured
 
     def is_header(self, index: int) -> bool:
