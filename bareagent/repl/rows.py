@@ -59,13 +59,15 @@ def session_lines(
     if width < _NARROW:
         del columns[3], columns[1]
     columns = [_padded(column) for column in columns]
+    columns.append([title_of(card) for card in cards])
+    rows = map("  ".join, zip(*columns, strict=True))
+    # A row that fits as it stands, the usual one, need not be looked at closely.
     return [
-        cut("  ".join((*row, title_of(card))), width)
-        for row, card in zip(zip(*columns, strict=True), cards, strict=True)
+        row if len(row) <= width and row.isascii() and row.isprintable() else cut(row, width) for row in rows
     ]
 
 
 def _padded(column: Sequence[str]) -> list[str]:
-    sizes = [cells(value) for value in column]
+    sizes = [len(value) if value.isascii() and value.isprintable() else cells(value) for value in column]
     widest = max(sizes, default=0)
     return [value + " " * (widest - size) for value, size in zip(column, sizes, strict=True)]
