@@ -281,6 +281,65 @@ def test_sigterm_ends_the_tree_with_143(start_server: StartServer, project: Path
     assert "interrupted by the user" in log.read_text()
 
 
+@pytest.mark.parametrize(
+    ("steps", "stop", "code"),
+    [
+        ([{"text": "I will not.", "stop_reason": "refusal"}], "refusal", 1),
+        ([{"text": "cut ", "stop_reason": "max_tokens"}] * 2, "max_tokens", 4),
+    ],
+)
+def test_how_a_run_can_stop(
+    start_server: StartServer,
+    project: Path,
+    home: Path,
+    steps: list[dict[str, object]],
+    stop: str,
+    code: int,
+) -> None:
+    server = start_server(steps)
+    done = run(["-p", "hi", "--output", "json"], project, home=home, server=server)
+    result = result_of(done)
+    assert (done.returncode, result["stop"], result["is_error"]) == (code, stop, True)
+    assert set(result) == {
+        *("type", "session_id", "result", "stop", "is_error", "error"),
+        *("turns", "usage", "cost_usd", "duration_s"),
+    }
+
+
+def test_an_interrupt_is_a_result_too(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server([{"text": "words " * 50, "delay_s": 0.2}])
+    program = subprocess.Popen(
+        [*PROGRAM, "-p", "talk", "--output", "stream-json"],
+        cwd=project,
+        env=environment(home, server),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    for line in program.stdout:
+        if "words" in line:
+            break
+    program.send_signal(signal.SIGINT)
+    rest, _ = program.communicate(timeout=20)
+    result = json.loads(rest.strip().splitlines()[-1])
+    assert (program.returncode, result["type"], result["stop"]) == (130, "result", "interrupted")
+
+
+def test_a_fault_of_its_own_is_70_and_a_report(project: Path, home: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken" / "anthropic"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text('raise RuntimeError("a broken\x1b[2J installation")\n')
+    env = {"PYTHONPATH": str(broken.parent), "ANTHROPIC_API_KEY": "sk-ant-none"}
+    done = run(["-p", "hi"], project, home=home, env=env)
+    assert done.returncode == 70, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr
+    (report,) = home.rglob("crash-*.txt")
+    assert "broken" in report.read_text()
+    assert str(report) in done.stderr
+
+
 def test_nothing_is_kept_without_a_session(start_server: StartServer, project: Path, home: Path) -> None:
     server = start_server([{"text": "ok"}])
     assert run(["-p", "hi", "--no-session"], project, home=home, server=server).returncode == 0

@@ -65,7 +65,7 @@ def test_completion_and_the_picture(terminal: Terminal) -> None:
     terminal.wait("Show what fills the window")
     terminal.press("tab")
     terminal.wait(lambda t: t.draft == "/context")
-    terminal.press("enter", "enter")
+    terminal.press("enter")
     terminal.wait("Compactions so far: 0")
     assert "read_file result" in terminal.text
     terminal.wait_prompt()
@@ -76,6 +76,18 @@ def test_completion_and_the_picture(terminal: Terminal) -> None:
     terminal.wait(lambda t: t.draft == "look at @notes.txt")
     terminal.press("escape", "c-c")
     terminal.wait(lambda t: t.draft == "")
+
+
+def test_a_theme_is_shown_in_its_own_colours(terminal: Terminal) -> None:
+    terminal.enter("/theme")
+    terminal.wait("Choose a theme")
+    terminal.press("down", "down")
+    terminal.wait("return answer(42, 'text')")
+    light_keyword = b"38;5;90m"
+    terminal.wait(lambda t: light_keyword in bytes(t.raw))
+    terminal.press("enter")
+    terminal.wait("Theme: light.")
+    terminal.wait_prompt()
 
 
 def test_the_picker_before_the_first_line(start_server: StartServer, project: Path, tmp_path: Path) -> None:

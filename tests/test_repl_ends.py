@@ -158,6 +158,11 @@ def test_piped(start_server: StartServer, project: Path, home: Path) -> None:
     again = run(["--continue"], project, home=home, server=server, stdin="")
     assert again.returncode == 0
     assert "> hello" in again.stdout
+    assert "as is ≈" in again.stdout
+    listed = run(["--resume", "?"], project, home=home, server=server, stdin="")
+    assert listed.returncode == 0
+    assert "1  " in listed.stdout
+    assert "hello" in listed.stdout
     assert log.exists()
 
 
