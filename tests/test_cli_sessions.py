@@ -4,8 +4,6 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from bareagent.entries import Compaction, Name
 from bareagent.sanitize import clean
 from bareagent.session import Session
@@ -13,18 +11,6 @@ from bareagent.store.transcripts import TranscriptManager
 from tests.play import line, reply, round_of, turn
 from tests.program import run
 from tests.server.fixtures import StartServer
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
 
 
 def new(project: Path, home: Path) -> Session:

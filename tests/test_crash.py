@@ -379,3 +379,22 @@ def test_no_two_projects_share_their_sessions(start_server: StartServer, tmp_pat
     for number in range(len(places)):
         (mine,) = [log for log in saved if f"first of {number}" in log]
         assert ("second of 0" in mine) == (number == 0)
+
+
+def test_a_log_of_many_gigabytes_is_refused_at_once(project: Path, home: Path) -> None:
+    folder = project / ".transcripts" / "20260101-000000-aaaa"
+    folder.mkdir(parents=True)
+    with (folder / "log.jsonl").open("wb") as file:
+        file.truncate(37 << 30)  # a hole: it takes no room
+    done = run(["-p", "hi", "--resume", folder.name], project, home=home, env={"ANTHROPIC_API_KEY": "k"})
+    assert done.returncode == 65
+    assert "logs over 4.3 GB are not opened" in done.stderr
+
+
+@pytest.mark.parametrize("where", ["README.md", "./README.md"])
+def test_a_path_given_for_an_id_is_never_written(project: Path, home: Path, where: str) -> None:
+    text = "# A readme\n"
+    (project / "README.md").write_text(text)
+    done = run(["-p", "hi", "--resume", where], project, home=home, env={"ANTHROPIC_API_KEY": "k"})
+    assert done.returncode in {65, 66}
+    assert (project / "README.md").read_text() == text

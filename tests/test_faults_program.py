@@ -23,13 +23,6 @@ FAULTS = {
 }
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_passing_fault_leaves_no_trace(
     name: str, start_server: StartServer, project: Path, tmp_path: Path

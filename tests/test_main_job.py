@@ -19,18 +19,6 @@ from tests.server.fixtures import StartServer
 ID = re.compile(r"\d{8}-\d{6}-[a-z2-7]{4}")
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
 def entries(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().split("\n") if line]
 

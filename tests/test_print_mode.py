@@ -20,18 +20,6 @@ SCRIPTS = Path(__file__).parent / "server" / "scripts"
 TASK = "Write slug.py with a function slug(title), and a test for it."
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
 def test_the_task_of_twelve_turns(start_server: StartServer, project: Path, home: Path) -> None:
     steps, options = load_script(SCRIPTS / "task.json")
     server = start_server(steps, **options)

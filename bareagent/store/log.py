@@ -12,6 +12,9 @@ from bareagent.errors import SessionError, SessionLocked, SessionNotFound, Sessi
 from bareagent.store.lines import decode, encode_body, encode_line, now, parse
 from bareagent.store.reading import CHUNK_BYTES, Reading
 
+MAX_LOG_BYTES = 4 << 30
+"""A larger log is refused: folding it would take minutes and all memory."""
+
 Mask = Callable[[bytes], bytes]
 """Takes an entry's JSON, returns it with secrets masked."""
 
@@ -135,6 +138,13 @@ class Log:
         if not is_read_only and not platform.try_lock(file):
             file.close()
             raise SessionLocked(f"Session {path.parent.name} is open in another place.")
+        size = os.fstat(file.fileno()).st_size
+        if size > MAX_LOG_BYTES:
+            file.close()
+            raise SessionUnreadable(
+                f"{path} is {size / 1e9:.1f} GB; logs over {MAX_LOG_BYTES / 1e9:.1f} GB are not opened.",
+                "take what you need of it with grep; it is one JSON object a line",
+            )
         return cls(path, file, is_read_only=is_read_only, mask=mask)
 
     def load(self) -> Iterator[AnyEntry]:
