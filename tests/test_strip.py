@@ -42,7 +42,7 @@ def texts(rows: list[str]) -> list[str]:
     return [plain(text).rstrip() for text in rows]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(st.lists(step, max_size=12))
 def test_each_row_stands_once(steps: list[tuple[list[str], list[str]]]) -> None:
     terminal = Below()

@@ -180,10 +180,8 @@ class Hands(first.Hands):
             below = [repl.live.status(width), *below]
         room = max_rows - len(below)
         above = repl.live.rows(width, room)
-        if above and len(above) < room:
+        if (above or repl.live.has_shown) and len(above) < room:
             above = [*above, ""]
-        if not (above or below) and max_rows > 0 and repl.live.has_shown:
-            return [""]
         return [*above, *below][-max_rows:] if max_rows > 0 else []
 
     def _queued(self, width: int, max_rows: int) -> list[str]:

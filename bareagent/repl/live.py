@@ -40,6 +40,7 @@ SPIN_S = 0.1
 TAIL_CHARS = 4_096
 CALL_TAIL_ROWS = 3
 MAX_CALL_ROWS = 8
+MIN_DOING_CELLS = 20
 TOKEN_CHARS = 4
 """Characters a token, to count an answer while it streams; the reply brings the true number."""
 
@@ -376,7 +377,16 @@ class Live:
         flow = f"{flow}↓ {tokens(n_out)} tokens" if self._n_in or n_out else ""
         what = f"{self._spin()} {self._doing or 'working'}{self._countdown()}"
         fields = [seconds(int(self.elapsed_s) if self.elapsed_s < 10 else self.elapsed_s), flow, hint]
-        for parts in ([what, *fields], [what, fields[0], hint], [what, hint], [what, fields[0]], [what]):
+        short = view.cut(what, max(width - cells(f" · {hint}"), MIN_DOING_CELLS))
+        orders = (
+            [what, *fields],
+            [what, fields[0], hint],
+            [what, hint],
+            [short, hint],
+            [what, fields[0]],
+            [what],
+        )
+        for parts in orders:
             text = " · ".join(filter(None, parts))
             if cells(text) <= width:
                 return paint(text, self.styles.accent)
