@@ -20,7 +20,15 @@ from bareagent.repl.history import SharedHistory
 from bareagent.repl.paste import MAX_CHARS, MAX_LINES, Folds
 from bareagent.repl.questions import Panel
 from bareagent.repl.styles import THEMES, Styles
-from bareagent.repl.terminal import PASTE_BEGIN, PASTE_END, Typed, copy_sequence, has_hyperlinks, is_usable
+from bareagent.repl.terminal import (
+    PASTE_BEGIN,
+    PASTE_END,
+    Typed,
+    copy_sequence,
+    has_hyperlinks,
+    is_usable,
+    notify_sequence,
+)
 from bareagent.sanitize import clean
 from bareagent.seams import Question
 from bareagent.store.places import branch
@@ -224,6 +232,9 @@ def test_a_history_that_cannot_be_written_is_no_fault(tmp_path: Path) -> None:
 def test_what_terminals_can() -> None:
     assert copy_sequence("hi", {}) == "\x1b]52;c;aGk=\x07"
     assert copy_sequence("x" * 200_000, {}) == ""
+    assert notify_sequence("a", "b", {"TERM_PROGRAM": "iTerm.app"}) == "\x07\x1b]9;a: b\x07"
+    assert notify_sequence("a", "b", {"VTE_VERSION": "7402"}) == "\x07\x1b]777;notify;a;b\x07"
+    assert notify_sequence("a", "b", {"TERM": "xterm"}) == "\x07"
     assert has_hyperlinks({"TERM_PROGRAM": "WezTerm"})
     assert has_hyperlinks({"VTE_VERSION": "7402"})
     assert not has_hyperlinks({"TERM": "xterm-256color", "VTE_VERSION": "odd"})
