@@ -26,8 +26,8 @@ from bareagent.repl.first import Hands
 from bareagent.repl.live import Live
 from bareagent.repl.markdown import render
 from bareagent.repl.screen import FRAME_S, Screen
-from bareagent.repl.styles import THEMES
 from bareagent.repl.strip import plain
+from bareagent.repl.styles import THEMES
 
 WIDTH, HEIGHT = 100, 30
 PIECE_CHARS = 5
@@ -141,9 +141,10 @@ def pieces(text: str) -> Iterator[str]:
 
 async def drawn(screen: Screen, live: Live, clock: Clock, text: str, pieces_per_s: int) -> float:
     """Stream the text; give the CPU seconds it took."""
+    is_drawn = asyncio.Event()
+    screen.app.after_render += lambda _: is_drawn.set()
     runs = asyncio.ensure_future(screen.app.run_async())
-    while screen.app.renderer.last_rendered_screen is None:
-        await asyncio.sleep(0.01)
+    await is_drawn.wait()
     live.begin()
     began, due = time.process_time(), clock.now
     for piece in pieces(text):
