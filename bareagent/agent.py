@@ -258,11 +258,13 @@ class Agent:
         self.emit(Said(text=f"Compaction undone: {before}, {self.context_tokens():,} tokens."))
 
     def new(self, name: str = "") -> None:
-        """Go on in a new session; what the old one held is in a snapshot of its own."""
+        """Go on in a new session, in the same mode; what the old one held is in a snapshot of its own."""
         self.session.snapshot_if_new("new")
+        mode = self.mode
         self._leave(self._fresh_session())
         if name:
             self.name(name)
+        self.set_mode(mode)
         self.note_model()
         self.emit(Said(text="New conversation started."))
 

@@ -16,7 +16,7 @@ from bareagent.agent import Agent
 from bareagent.calls import Toolbox
 from bareagent.config import Config
 from bareagent.config_load import Loaded, load
-from bareagent.errors import BareAgentError, SessionError, SessionNotFound, UsageError
+from bareagent.errors import BareAgentError, SessionError, SessionLocked, SessionNotFound, UsageError
 from bareagent.options import Options
 from bareagent.provider import chosen_name, find_key, make_provider
 from bareagent.provider.embedded import EmbeddedProvider
@@ -301,11 +301,23 @@ async def furnish(door: "Door", options: Options) -> None:
     door.opened = repl
     if is_new_folder(setting):
         setting = await _after_asking(setting, options, repl.confirm)
-    program = await build(options, setting, os.environ, repl.emit, repl.ask)
+    first = "/resume" if options.resume == PICK else ""
+    try:
+        program = await build(options, setting, os.environ, repl.emit, repl.ask)
+    except SessionLocked:
+        # The conversation begins in a new session; /resume then offers what can be done with that one.
+        first = f"/resume {options.resume or _newest(setting, options)}"
+        fresh = msgspec.structs.replace(options, go_on=False, resume="")
+        program = await build(fresh, setting, os.environ, repl.emit, repl.ask)
     door.history.keep(program.agent.session.mask)
     repl.begin(program.agent, [*setting.notes, *program.agent.session.notes], is_trusted=setting.is_trusted)
-    if options.resume == PICK:
-        repl.take("/resume")
+    if first:
+        repl.take(first)
+
+
+def _newest(setting: Setting, options: Options) -> str:
+    newest = saved_sessions(setting, options, os.environ).newest()
+    return newest.id if newest else ""
 
 
 async def _after_asking(

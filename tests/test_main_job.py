@@ -146,6 +146,13 @@ def test_a_second_program_on_one_session_is_refused(
         assert done.returncode == 75
         assert str(terminal.child.pid) in done.stderr
         assert log.read_bytes() == before
+        with repl(project, home=home, server=server, arguments=["--continue"], is_awaited=False) as second:
+            second.wait("is open in another place")
+            second.wait("search>")
+            second.press("escape")
+            second.wait_prompt()
+            assert second.leave() == 0
+        assert log.read_bytes() == before
 
 
 @pytest.mark.timeout(400)

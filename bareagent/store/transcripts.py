@@ -138,6 +138,10 @@ class TranscriptManager:
         text = text.strip()
         if re.fullmatch(r"\d{1,2}", text) and 1 <= int(text) <= len(rows):
             return self._found(rows[int(text) - 1])
+        if re.fullmatch(r"\d{1,2}", text):
+            raise SessionNotFound(
+                f"The last list has no row {text}.", "/sessions lists them, with row numbers"
+            )
         if os.sep in text:
             return _found_by_path(text)
         start, dot, generation = text.partition(".")
