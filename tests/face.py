@@ -108,6 +108,9 @@ class FakeFace:
     def clear_screen(self) -> None:
         self.n_cleared += 1
 
+    def sample(self, theme: str, text: str) -> tuple[str, ...]:
+        return (theme, text)
+
     def use_theme(self, name: str) -> None:
         self.themes.append(name)
 
