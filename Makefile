@@ -22,7 +22,7 @@ types: .venv/.test
 	.venv/bin/mypy
 
 unit: .venv/.test
-	.venv/bin/python -m pytest -n 2
+	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 soak: .venv/.test
 	.venv/bin/python -m pytest -m soak --timeout 1800

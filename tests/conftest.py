@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.fixtures import make_server, start_server
+from tests.server.fixtures import make_server, pair, start_server
 
-__all__ = ["make_server", "start_server"]
+__all__ = ["make_server", "pair", "start_server"]
 
 
 @pytest.fixture

@@ -245,18 +245,29 @@ def test_a_session_has_one_writer(start_server: StartServer, tmp_path: Path) -> 
     (tmp_path / "link").symlink_to(project)
     holder = Holder(server, project, home)
     (log,) = logs(project)
-    (project / "linked.jsonl").hardlink_to(log)
+    linked = [log.parents[1] / f"2020010{n}-000000-aaaa" for n in range(1, 4)]
+    linked[0].mkdir()
+    (linked[0] / "log.jsonl").hardlink_to(log)
+    linked[1].symlink_to(log.parent)
+    linked[2].mkdir()
+    (linked[2] / "log.jsonl").symlink_to(log)
     before = log.read_bytes()
     ways = [
         (["--continue"], tmp_path / "link"),
         (["--resume", log.parent.name[:-4]], project),
         (["--resume", str(log.parent)], tmp_path),
         (["--continue", "--transcripts", str(log.parents[1])], tmp_path),
+        (["--resume", linked[1].name], project),
     ]
     for way, cwd in ways:
         done = run(["-p", "me too", *way], cwd, home=home, server=server)
         assert (done.returncode, done.stdout) == (75, ""), f"{way}: {done.stderr}"
         assert str(holder.program.pid) in done.stderr, f"{way}: {done.stderr}"
+    for folder in (linked[0], linked[2]):
+        done = run(["-p", "me too", "--resume", folder.name], project, home=home, server=server)
+        assert (done.returncode, done.stdout) == (75, ""), f"{folder}: {done.stderr}"
+    for folder in linked:
+        shutil.rmtree(folder) if not folder.is_symlink() else folder.unlink()
     holder.program.send_signal(signal.SIGSTOP)
     assert run(["-p", "me too", "--continue"], project, home=home, server=server).returncode == 75
     holder.program.send_signal(signal.SIGCONT)

@@ -135,7 +135,8 @@ async def test_one_tool_round_trip() -> None:
     async with LocalModel(chosen) as model, client(endpoint := await model.ready()) as sdk:
         line: MessageParam = {"role": "user", "content": "Count the words of: the quick brown fox"}
         ask: dict[str, Any] = {"model": endpoint.model, "tools": [COUNT], "tool_choice": {"type": "any"}}
-        async with sdk.messages.stream(max_tokens=50, messages=[line], **ask) as stream:
+        ask["extra_body"] = {"temperature": 0}
+        async with sdk.messages.stream(max_tokens=120, messages=[line], **ask) as stream:
             reply = await stream.get_final_message()
         # So small a model says its call again and again; the last one may be cut, then it has no input.
         calls = [block for block in reply.content if isinstance(block, ToolUseBlock) and block.input]

@@ -12,7 +12,7 @@ from bareagent.provider.presets import Found, Preset
 from bareagent.seams import CacheLife, Capabilities, Emit, ModelInfo, Price, Reply, Request
 
 DEMO_WINDOW_TOKENS = 8_192
-MAX_OUTPUT_TOKENS = 512
+MAX_OUTPUT_TOKENS = 256
 LEAST_IDLE_S = 900.0
 
 
@@ -105,7 +105,7 @@ def _info(weights: Weights, window: int | None) -> ModelInfo:
     return ModelInfo(
         name=DEMO_MODEL if weights.is_demo else weights.model,
         window=window,
-        max_output=min(MAX_OUTPUT_TOKENS if weights.is_demo else 8 * MAX_OUTPUT_TOKENS, window // 4),
+        max_output=min(MAX_OUTPUT_TOKENS if weights.is_demo else 16 * MAX_OUTPUT_TOKENS, window // 4),
         price=Price(),
         cache_life=CacheLife(seconds=0),
         capabilities=Capabilities(tools=weights.has_tools, images=False, count_tokens=True, cache=False),

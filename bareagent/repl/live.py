@@ -89,6 +89,7 @@ class Live:
         self._has_streamed = False
         self._has_shown = False
         self._resumes_at = 0.0
+        self._reason = ""
         self._last_kind = ""
 
     @property
@@ -141,7 +142,9 @@ class Live:
             case ReplyDropped():
                 return self._dropped(heard.reason)
             case Retrying():
-                self._doing = view.retrying(heard)
+                # The countdown stands first: a narrow status line cuts the reason behind it.
+                self._doing = f"attempt {heard.attempt} of {heard.max_attempts}"
+                self._reason = one_line(heard.reason, 60)
                 self._resumes_at = self._clock() + heard.delay_s
             case CallStarted() | CallOutput() | CallEnded():
                 return self._call(heard)
@@ -368,7 +371,7 @@ class Live:
     def _countdown(self) -> str:
         if not self._resumes_at:
             return ""
-        return f" in {math.ceil(max(self._resumes_at - self._clock(), 0))} s"
+        return f" in {math.ceil(max(self._resumes_at - self._clock(), 0))} s: {self._reason}"
 
     def status(self, width: int, hint: str = "Esc to interrupt") -> str:
         """Give the status line: spinner, what is done, time, tokens, how to stop; fields drop by need."""
