@@ -23,7 +23,7 @@ from bareagent.toolspec import spec
 
 MAX_SIDE_BY_SIDE = 8
 MAX_REPEATS = 5
-"""Equal calls in a row, of which the last one is not run any more (issue: one gate, one result)."""
+"""Equal calls in a row, of which the last one is not run any more."""
 
 
 @dataclasses.dataclass(slots=True)

@@ -75,7 +75,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a model: sizes in tokens, prices, cache life, capabilities.
 
-    `token_factor` multiplies the plain estimate before any usage is known (context-policy: 1.05 for
+    `token_factor` multiplies the plain estimate before any usage is known (measured: 1.05 for
     GPT and DeepSeek, 1.25 for Claude up to 4.6 and unknown ones, 1.75 for the newest Claude).
     `is_known` is False when the numbers are fallbacks.
     """

@@ -27,7 +27,7 @@ from bareagent.seams import Ask, Emit, Provider, Reply, Request
 from bareagent.session import Session
 
 MAX_UNRUN = 3
-"""Replies in a row whose calls could not run, before the run stops (design.md, rule 5)."""
+"""Replies in a row whose calls could not run, before the run stops."""
 
 LEAST_OUTPUT_TOKENS = 500
 """An answer counts as at least so long where the money for it is looked at."""
@@ -119,7 +119,7 @@ class Run:
     async def reply(self) -> Reply:
         """Call the model; a cancelled call leaves its text in the session.
 
-        A request refused as too long is compacted and sent once more (design.md, overflow).
+        A request refused as too long is compacted and sent once more (docs/context.md).
         """
         partial = Partial(self.emit)
         try:
