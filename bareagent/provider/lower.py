@@ -20,7 +20,6 @@ OPEN_TAG = "<system-message>"
 CLOSE_TAG = "</system-message>"
 THINKING = frozenset({"thinking", "redacted_thinking"})
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
-_PAIRED = frozenset({"tool_use", "tool_result"})
 _UNSEEN: Block = {"type": "text", "text": "[an image, which this model cannot see]"}
 T = TypeVar("T")
 
@@ -101,30 +100,43 @@ class Lowering:
         n_kept = len(self._settled)
         first = self._starts[n_kept] if n_kept else 0
         del self._starts[n_kept:]
+        del self._mended[n_kept:]
         unthinking = rules._replace(has_thinking=False)
         joined: list[_Joined] = []
         if not n_kept:
             joined += _beginning(body)
         for index in range(first, len(body)):
             _join(joined, body[index], rules if index >= n_unthinking else unthinking, index)
-        for place, (start, (role, given)) in enumerate(joined):
-            is_last = place == len(joined) - 1
-            blocks = given if role == "user" or is_last else _without_thinking_at_the_end(given)
-            if role == "assistant":
-                blocks = _distinct(blocks, "tool_use", "id")
-            if self._settled and self._settled[-1].role == role:  # a reply between them said nothing
-                self._settled[-1].blocks.extend(blocks)
-            elif blocks:
-                self._settled.append(Lowered(role, blocks))
-                self._starts.append(start)
-        del self._mended[n_kept:]
+        for one in joined:
+            self._settle(one, is_last=one is joined[-1])
         for place in range(n_kept, len(self._settled)):
-            role, blocks = self._settled[place]
-            n_mended = 0
-            if role == "user":
-                reply = self._settled[place - 1].blocks if place else []
-                blocks[:], n_mended = _results_first(blocks, reply)
-            self._mended.append(n_mended)
+            self._mended.append(self._pair(place))
+
+    def _settle(self, one: _Joined, *, is_last: bool) -> None:
+        lowered = one.lowered
+        role, blocks = lowered
+        if role == "assistant":
+            if not is_last and blocks[-1].get("type") in THINKING:
+                blocks = _without_thinking_at_the_end(blocks)
+            blocks = _distinct(blocks, "tool_use", "id")
+        if self._settled and self._settled[-1].role == role:  # a reply between them said nothing
+            self._settled[-1].blocks.extend(blocks)
+        elif blocks:
+            self._settled.append(lowered if blocks is lowered.blocks else Lowered(role, blocks))
+            self._starts.append(one.start)
+
+    def _pair(self, place: int) -> int:
+        """Put the results of a settled message first and in call order; return how many were mended."""
+        role, blocks = self._settled[place]
+        if role == "assistant":
+            return 0
+        ids = _ids(self._settled[place - 1].blocks, "tool_use", "id") if place else []
+        answered = _ids(blocks[: len(ids)], "tool_result", "tool_use_id")
+        behind = _ids(blocks[len(ids) :], "tool_result", "tool_use_id")
+        if answered == ids and not behind:
+            return 0
+        blocks[:], n_mended = _results_first(blocks, ids)
+        return n_mended
 
 
 def n_alike(old: Sequence[T], new: Sequence[T], is_alike: Callable[[T, T], bool]) -> int:
@@ -143,7 +155,7 @@ def is_blank(block: Block) -> bool:
     if block.get("type") != "text":
         return False
     text = block.get("text")
-    return not text or str(text).isspace()
+    return text.isspace() or not text if isinstance(text, str) else not text or str(text).isspace()
 
 
 class _Rules(NamedTuple):
@@ -158,14 +170,9 @@ def _kept(message: Message, rules: _Rules) -> list[Block]:
         return [_tagged(_plain(block)) for block in blocks_of(message) if not is_blank(block)]
     kept = []
     for block in blocks_of(message):
-        kind = block.get("type")
-        if kind in _PAIRED:
-            kept.append(_plain(_paired(block, kind == "tool_result", rules)))
-        elif kind not in THINKING:
-            if not is_blank(block) and kind not in rules.without:
-                kept.append(_plain(_seen(block, rules)))
-        elif _is_sendable(block, rules):
-            kept.append(_plain(block))
+        lowered = _LOWERED.get(block.get("type"), _other)(block, rules)
+        if lowered is not None:
+            kept.append(_plain(lowered))
     return kept
 
 
@@ -194,12 +201,12 @@ def _beginning(body: Sequence[Message]) -> list[_Joined]:
     return [_Joined(0, Lowered("user", [text_block(LOST_BEGINNING)]))] if is_lost else []
 
 
-def _results_first(blocks: list[Block], reply: list[Block]) -> tuple[list[Block], int]:
-    """Return the blocks with a result for each call of the reply, in call order, and how many were mended."""
-    ids = [block.get("id") for block in reply if block.get("type") == "tool_use"]
-    given = [block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"]
-    if given == ids and all(block.get("type") == "tool_result" for block in blocks[: len(ids)]):
-        return blocks, 0
+def _ids(blocks: list[Block], kind: str, key: str) -> list[Any]:
+    return [block.get(key) for block in blocks if block.get("type") == kind]
+
+
+def _results_first(blocks: list[Block], ids: list[Any]) -> tuple[list[Block], int]:
+    """Return the blocks with a result for each call, in call order, and how many were mended."""
     results: dict[Any, Block] = {}
     others: list[Block] = []
     n_mended = 0
@@ -219,8 +226,8 @@ def _results_first(blocks: list[Block], reply: list[Block]) -> tuple[list[Block]
 
 def _distinct(blocks: list[Block], kind: str, key: str) -> list[Block]:
     """Return the blocks with repeated ids numbered: servers repeat them over replies, never within one."""
-    ids = [block[key] for block in blocks if block.get("type") == kind]
-    if len(ids) == len(set(ids)):
+    ids = _ids(blocks, kind, key)
+    if len(ids) < 2 or len(ids) == len(set(ids)):
         return blocks
     seen: Counter[str] = Counter()
     distinct = []
@@ -242,22 +249,31 @@ def _plain(block: Block) -> Block:
     return {key: value for key, value in block.items() if key != "cache_control"}
 
 
-def _paired(block: Block, is_result: bool, rules: _Rules) -> Block:
-    """Lower a call or a result.
+def _text(block: Block, rules: _Rules) -> Block | None:
+    return None if is_blank(block) or "text" in rules.without else _seen(block, rules)
+
+
+def _other(block: Block, rules: _Rules) -> Block | None:
+    return None if block.get("type") in rules.without else _seen(block, rules)
+
+
+def _call(block: Block, rules: _Rules) -> Block:
+    block = _named(_named(block, "id", rules), "name", rules)
+    given = block.get("input")
+    return block if isinstance(given, dict) else {**block, "input": _as_input(given)}
+
+
+def _named(block: Block, key: str, rules: _Rules) -> Block:
+    """Return the block with an id or name that is accepted.
 
     Other servers' ids and a model's invented tool names hold characters that Claude refuses.
     """
-    for key in ("tool_use_id",) if is_result else ("id", "name"):
-        value = block.get(key)
-        if not isinstance(value, str) or not value:
-            block = {**block, key: "unknown"}
-        elif rules.is_strict and _ODD.search(value):
-            block = {**block, key: _ODD.sub("_", value)}
-    if is_result:
-        return _result(block, rules)
-    return (
-        block if isinstance(block.get("input"), dict) else {**block, "input": _as_input(block.get("input"))}
-    )
+    value = block.get(key)
+    if not isinstance(value, str) or not value:
+        return {**block, key: "unknown"}
+    if rules.is_strict and _ODD.search(value):
+        return {**block, key: _ODD.sub("_", value)}
+    return block
 
 
 def _as_input(given: Any) -> dict[str, Any]:
@@ -272,6 +288,7 @@ def _tagged(block: Block) -> Block:
 
 
 def _result(block: Block, rules: _Rules) -> Block:
+    block = _named(block, "tool_use_id", rules)
     content: Any = block.get("content")
     if isinstance(content, str):
         return {**block, "content": [{"type": "text", "text": content}] if content.strip() else []}
@@ -290,7 +307,15 @@ def _seen(block: Block, rules: _Rules) -> Block:
     return block if rules.has_images or kind != "image" else _UNSEEN
 
 
-def _is_sendable(block: Block, rules: _Rules) -> bool:
+def _thinking(block: Block, rules: _Rules) -> Block | None:
     # Claude refuses thinking that carries no signature; other servers sign nothing and want it back.
     is_signed = bool(block.get("signature") or block.get("data"))
-    return rules.has_thinking and (is_signed or not rules.is_strict)
+    return block if rules.has_thinking and (is_signed or not rules.is_strict) else None
+
+
+_LOWERED: dict[Any, Callable[[Block, _Rules], Block | None]] = {
+    "text": _text,
+    "tool_use": _call,
+    "tool_result": _result,
+    **dict.fromkeys(THINKING, _thinking),
+}

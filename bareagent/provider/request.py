@@ -7,9 +7,9 @@ begins with in common with the one before is neither lowered, nor checked, nor e
 import copy
 import hashlib
 from collections.abc import Sequence
-from itertools import chain
+from itertools import islice
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -28,16 +28,54 @@ MIN_OUTPUT_TOKENS = 1
 HOUR_S = 3600
 
 _encoder = msgspec.json.Encoder()
+_OPENINGS = {role: b'{"role":"%b","content":[' % role.encode() for role in ("user", "assistant")}
 
 Head = dict[str, Any]
 """Every field of a request but system, tools, messages and the notes to ourselves (see `Built.head`)."""
 
 
-class Chunk(NamedTuple):
+class Chunk(msgspec.Struct, frozen=True, gc=False):
     """One block as bytes, without its cache mark."""
 
     role: str
     data: bytes
+
+
+class _Encoded:
+    """Messages as bytes without cache marks: as blocks, and as the pieces a body is joined from.
+
+    A message of k blocks is 2 k + 1 pieces: its opening, and behind each block a comma or its close.
+    """
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
+        self.pieces: list[bytes] = []
+        self._starts: list[int] = []
+
+    def go_on(self, n_known: int, messages: Sequence[Lowered]) -> None:
+        """Keep the first `n_known` messages and put these behind them."""
+        if n_known < len(self._starts):
+            start = self._starts[n_known]
+            del self.pieces[start:], self.chunks[(start - n_known) // 2 :], self._starts[n_known:]
+        encoded = iter(_encoded([block for message in messages for block in message.blocks]))
+        for role, blocks in messages:
+            self._starts.append(len(self.pieces))
+            self.pieces.append(_OPENINGS[role])
+            for data in islice(encoded, len(blocks)):
+                self.chunks.append(Chunk(role, data))
+                self.pieces += (data, b",")
+            self.pieces[-1] = b"]},"
+
+    def marked(self, marks: Sequence[str], mark: bytes) -> list[bytes]:
+        """Return the pieces with the cache marks of a request, the last comma left out."""
+        pieces = self.pieces.copy()
+        pieces[-1] = b"]}"
+        for place in marks:
+            if place not in {"system", "tools"}:
+                message, block = map(int, place.split("."))
+                at = self._starts[message] + 1 + 2 * block
+                pieces[at] = pieces[at][:-1] + mark
+        return pieces
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +130,7 @@ class Builder:
         """Know nothing yet."""
         self._lowering = Lowering()
         self._messages: list[Lowered] = []
-        self._chunks: list[list[Chunk]] = []
+        self._encoded = _Encoded()
         self._bare: tuple[object, int] = ((), 0)
 
     def build(
@@ -116,7 +154,7 @@ class Builder:
             )
             if model.cache_life.seconds >= HOUR_S:
                 head["ttl"] = "1h"
-        built = _assembled(head, marks, split.system, request.tools, self._chunks)
+        built = _assembled(head, marks, split.system, request.tools, self._encoded)
         return msgspec.structs.replace(built, n_mended=split.n_mended) if split.n_mended else built
 
     def take(
@@ -129,7 +167,7 @@ class Builder:
         split = self._lowering.lower(request.messages, model, n_without_thinking)
         n_known = n_alike(self._messages, split.messages, is_)
         check(split.messages, is_paused=request.is_paused, n_checked=n_known)
-        self._chunks = [*self._chunks[:n_known], *map(_chunks, split.messages[n_known:])]
+        self._encoded.go_on(n_known, split.messages[n_known:])
         self._messages = split.messages
         return split, self._oldest_clearable(request, n_known)
 
@@ -174,7 +212,9 @@ def rebuild(messages: Sequence[Message], tools: Sequence[ToolSpec], sent: Sent) 
         model, capabilities=msgspec.structs.replace(model.capabilities, **changes)
     )
     split = lower(messages, model, int(head.get("n_without_thinking", 0)))
-    built = _assembled(head, list(sent.marks), split.system, tools, list(map(_chunks, split.messages)))
+    encoded = _Encoded()
+    encoded.go_on(0, split.messages)
+    built = _assembled(head, list(sent.marks), split.system, tools, encoded)
     return Rebuilt(body=built.body, is_exact=bool(sent.sha256) and built.sha256 == sent.sha256)
 
 
@@ -193,16 +233,12 @@ def _encoded(blocks: Sequence[Block]) -> list[bytes]:
         return list(map(encode, blocks))
 
 
-def _chunks(message: Lowered) -> list[Chunk]:
-    return [Chunk(message.role, data) for data in _encoded(message.blocks)]
-
-
 def _assembled(
     head: Head,
     marks: list[str],
     system: list[Block],
     tools: Sequence[ToolSpec],
-    messages: Sequence[list[Chunk]],
+    messages: _Encoded,
 ) -> Built:
     mark = b',"cache_control":{"type":"ephemeral"' + (b',"ttl":"1h"}}' if "ttl" in head else b"}}")
     systems = _encoded(system)
@@ -212,8 +248,7 @@ def _assembled(
         parts.append(b'"system":[' + b",".join(_marked(systems, "system" in marks, mark)) + b"]")
     if specs:
         parts.append(b'"tools":[' + b",".join(_marked(specs, "tools" in marks, mark)) + b"]")
-    parts.append(b'"messages":[' + b",".join(_messages(messages, marks, mark)) + b"]}")
-    body = b",".join(parts)
+    body = b"".join([b",".join(parts), b',"messages":[', *messages.marked(marks, mark), b"]}"])
     return Built(
         body=body,
         sha256=hashlib.sha256(body).hexdigest(),
@@ -221,7 +256,7 @@ def _assembled(
         head=head,
         system=b",".join(systems),
         tools=b",".join(specs),
-        chunks=list(chain.from_iterable(messages)),
+        chunks=messages.chunks.copy(),
     )
 
 
@@ -237,17 +272,6 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 def _marked(blocks: list[bytes], is_marked: bool, mark: bytes) -> list[bytes]:
     return [*blocks[:-1], blocks[-1][:-1] + mark] if is_marked else blocks
-
-
-def _messages(messages: Sequence[list[Chunk]], marks: list[str], mark: bytes) -> list[bytes]:
-    marked = {tuple(map(int, place.split("."))) for place in marks if place not in {"system", "tools"}}
-    shown = [[data for _, data in message] for message in messages]
-    for i, j in marked:
-        shown[i][j] = shown[i][j][:-1] + mark
-    return [
-        b'{"role":"%b","content":[%b]}' % (message[0].role.encode(), b",".join(blocks))
-        for message, blocks in zip(messages, shown, strict=True)
-    ]
 
 
 class PrefixWatch:

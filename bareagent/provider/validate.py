@@ -1,12 +1,10 @@
 """Holds every request against the rules of the API before it is sent."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bareagent.errors import InvalidRequest
 from bareagent.messages import Block
 from bareagent.provider.lower import THINKING, Lowered, is_blank
-
-_ASSISTANTS = THINKING | {"tool_use"}
 
 
 def check(messages: Sequence[Lowered], *, is_paused: bool = False, n_checked: int = 0) -> None:
@@ -38,19 +36,37 @@ def _check_turn(messages: Sequence[Lowered], index: int) -> None:
 
 def _step(index: int, message: Lowered, pending: list[str] | None) -> list[str]:
     """Check one message and return the calls it leaves open; `pending` None: its results are known good."""
-    for place, block in enumerate(message.blocks):
-        _check_block(index, place, block, message.role)
-    if message.role == "user":
-        if pending is not None:
-            _check_results(index, message.blocks, pending)
+    role, blocks = message
+    ids = [
+        _CHECKS.get(block.get("type"), _check_other)(index, place, block, role)
+        for place, block in enumerate(blocks)
+    ]
+    if role == "user":
+        if pending is not None and ids != pending:
+            _check_results(index, ids, pending)
         return []
-    ids = [_call_id(index, block) for block in message.blocks if block.get("type") == "tool_use"]
-    if len(ids) != len(set(ids)):
+    calls = [call_id for call_id in ids if call_id is not None]
+    if len(calls) > 1 and len(calls) != len(set(calls)):
         raise _bad(index, "two calls of one reply have the same id")
-    return ids
+    return calls
 
 
-def _call_id(index: int, block: Block) -> str:
+def _check_results(index: int, ids: list[str | None], pending: list[str]) -> None:
+    """Check which blocks of a user message answer which call; None stands for a block that is no result."""
+    found = [call_id for call_id in ids if call_id is not None]
+    if found != ids[: len(found)]:
+        raise _bad(index, "a result stands behind other blocks")
+    if found != pending:
+        raise _bad(index, f"results {found} do not answer the calls {pending} one by one and in order")
+
+
+def _check_text(index: int, place: int, block: Block, _role: str) -> None:
+    if is_blank(block):
+        raise _bad(index, f"block {place} is blank text")
+
+
+def _check_call(index: int, place: int, block: Block, role: str) -> str:
+    _check_thinking(index, place, block, role)
     call_id, name = block.get("id"), block.get("name")
     if not isinstance(call_id, str) or not call_id:
         raise _bad(index, "a call has no id")
@@ -61,30 +77,7 @@ def _call_id(index: int, block: Block) -> str:
     return call_id
 
 
-def _check_results(index: int, blocks: Sequence[Block], pending: list[str]) -> None:
-    n_results = sum(1 for block in blocks if block.get("type") == "tool_result")
-    found = [block.get("tool_use_id") for block in blocks[:n_results] if block.get("type") == "tool_result"]
-    if len(found) != n_results:
-        raise _bad(index, "a result stands behind other blocks")
-    if found != pending:
-        raise _bad(index, f"results {found} do not answer the calls {pending} one by one and in order")
-
-
-def _check_block(index: int, place: int, block: Block, role: str) -> None:
-    kind = block.get("type")
-    if kind == "text":
-        if is_blank(block):
-            raise _bad(index, f"block {place} is blank text")
-    elif kind == "tool_result":
-        _check_result(index, block, role)
-    elif kind in _ASSISTANTS:
-        if role != "assistant":
-            raise _bad(index, f"a {kind} block stands in a user message")
-    elif not isinstance(kind, str):
-        raise _bad(index, f"block {place} has no type")
-
-
-def _check_result(index: int, block: Block, role: str) -> None:
+def _check_result(index: int, _place: int, block: Block, role: str) -> str:
     if role != "user":
         raise _bad(index, "a result stands in a reply")
     content = block.get("content")
@@ -92,6 +85,25 @@ def _check_result(index: int, block: Block, role: str) -> None:
         raise _bad(index, "the content of a result is no list")
     if any(map(is_blank, content)):
         raise _bad(index, "a result holds blank text")
+    return str(block.get("tool_use_id"))
+
+
+def _check_thinking(index: int, _place: int, block: Block, role: str) -> None:
+    if role != "assistant":
+        raise _bad(index, f"a {block['type']} block stands in a user message")
+
+
+def _check_other(index: int, place: int, block: Block, _role: str) -> None:
+    if not isinstance(block.get("type"), str):
+        raise _bad(index, f"block {place} has no type")
+
+
+_CHECKS: dict[object, Callable[[int, int, Block, str], str | None]] = {
+    "text": _check_text,
+    "tool_use": _check_call,
+    "tool_result": _check_result,
+    **dict.fromkeys(THINKING, _check_thinking),
+}
 
 
 def _bad(index: int, reason: str) -> InvalidRequest:
