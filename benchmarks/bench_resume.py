@@ -1,12 +1,18 @@
 """How fast and in how much memory a large log becomes a view again.
 
 Each log of about 100 MB is opened and folded in a process of its own; the baselines run in others, turn
-by turn. The one that counts does the same job: it takes the same lines from the same file by `json.loads`
-and keeps what they give. The other one is handed the lines in memory and throws every result away, so it
-pays neither for reading nor for memory: the fold of large results, most of which is the system's work
-for fresh memory, cannot be much faster than that. Times are processor seconds of the whole process (user
-and system), the best of five, since other work on the machine counts less there; wall seconds stand
-beside them. The view's size is given as compact JSON and as it is in memory.
+by turn. All take the same lines. The limit counts against `json_loads_s`, which does what a program without
+a fold would do: it reads the file, takes each line by `json.loads` and keeps what that gives, for a conversation
+that is thrown away cannot be gone on with. `json_loads_dropped_s` reads the file too but keeps nothing, and
+`json_loads_in_memory_s` is handed the lines and keeps nothing. These two never ask for fresh memory, which
+the system hands out in pages of 4 KiB: of a log of large results that is half of the time, for the fold and for
+any other reader that keeps texts; reading and decoding alone are well below 0.6 of either.
+(A text decoded late would put the cost off to the first request, and proving at load that the line is sound takes
+as long as decoding it.)
+
+Times are processor seconds of the whole process (user and system), the best of seven, since other work on
+the machine counts less there; wall seconds stand beside them. The view's size is given as compact JSON and
+as it is in memory.
 """
 
 import gc
@@ -27,7 +33,7 @@ from bareagent.session import load
 from bareagent.store.lines import encode_body, encode_line
 from bareagent.store.log import Log
 
-TOTAL_BYTES = 100_000_000
+N_RUNS = 7
 AT = "2026-11-30T01:48:53.120Z"
 USAGE = Usage(uncached=3, cache_read=41_000, cache_write=600, output=150)
 
@@ -121,6 +127,15 @@ def measured_baseline(path: Path) -> dict[str, float]:
 
 
 def measured_dropped(path: Path) -> dict[str, float]:
+    """Time `json.loads` over the lines of the file, no result kept."""
+    wall, start = time.perf_counter(), time.process_time()
+    with path.open("rb", buffering=1 << 18) as file:
+        for line in file:
+            json.loads(line)
+    return {"seconds": time.process_time() - start, "wall": time.perf_counter() - wall}
+
+
+def measured_in_memory(path: Path) -> dict[str, float]:
     """Time `json.loads` over lines that stand in memory, no result kept."""
     lines = path.read_bytes().splitlines()
     wall, start = time.perf_counter(), time.process_time()
@@ -129,7 +144,12 @@ def measured_dropped(path: Path) -> dict[str, float]:
     return {"seconds": time.process_time() - start, "wall": time.perf_counter() - wall}
 
 
-MEASURES = {"fold": measured_fold, "kept": measured_baseline, "dropped": measured_dropped}
+MEASURES = {
+    "fold": measured_fold,
+    "kept": measured_baseline,
+    "dropped": measured_dropped,
+    "in_memory": measured_in_memory,
+}
 
 
 def in_fresh_process(what: str, path: Path) -> dict[str, float]:
@@ -142,21 +162,23 @@ def in_fresh_process(what: str, path: Path) -> dict[str, float]:
 
 def measure(path: Path) -> dict[str, object]:
     """Compare the fold of one log with its baseline."""
-    runs = [{what: in_fresh_process(what, path) for what in MEASURES} for _ in range(5)]
-    fold_s, baseline_s, dropped_s = (min(run[what]["seconds"] for run in runs) for what in MEASURES)
-    fold_wall_s, baseline_wall_s, _ = (min(run[what]["wall"] for run in runs) for what in MEASURES)
+    runs = [{what: in_fresh_process(what, path) for what in MEASURES} for _ in range(N_RUNS)]
+    best = {what: min(run[what]["seconds"] for run in runs) for what in MEASURES}
+    wall = {what: min(run[what]["wall"] for run in runs) for what in MEASURES}
     folds = [run["fold"] for run in runs]
     peak_mb = max(run["peak_mb"] for run in folds)
     return {
         "log_mb": round(path.stat().st_size / 1e6, 1),
-        "fold_s": round(fold_s, 3),
-        "json_loads_s": round(baseline_s, 3),
-        "ratio": round(fold_s / baseline_s, 3),
+        "fold_s": round(best["fold"], 3),
+        "json_loads_s": round(best["kept"], 3),
+        "ratio": round(best["fold"] / best["kept"], 3),
         "ratio_allowed": 0.6,
-        "json_loads_dropped_s": round(dropped_s, 3),
-        "ratio_to_dropped": round(fold_s / dropped_s, 3),
-        "fold_wall_s": round(fold_wall_s, 3),
-        "json_loads_wall_s": round(baseline_wall_s, 3),
+        "json_loads_dropped_s": round(best["dropped"], 3),
+        "ratio_to_dropped": round(best["fold"] / best["dropped"], 3),
+        "json_loads_in_memory_s": round(best["in_memory"], 3),
+        "ratio_to_in_memory": round(best["fold"] / best["in_memory"], 3),
+        "fold_wall_s": round(wall["fold"], 3),
+        "json_loads_wall_s": round(wall["kept"], 3),
         "peak_mb": round(peak_mb, 1),
         "view_mb": round(folds[0]["view_mb"], 1),
         "view_in_memory_mb": round(folds[0]["memory_mb"], 1),
