@@ -154,6 +154,8 @@ def _scrubbed_shallow(item: Any) -> Any:
 
 def one_line(text: str, width_cells: int) -> str:
     """Give the text cleaned, on one line, cut with `…` to at most `width_cells` cells."""
+    if len(text) <= width_cells and text.isascii() and text.isprintable() and "  " not in text:
+        return text.strip()
     # A cell takes at most a few characters; what lies far beyond the cut is not looked at.
     text = clean(text[: 64 * max(width_cells, 1) + 4096])
     text = _SPACE.sub(" ", text).strip()

@@ -56,7 +56,7 @@ def list_saved(options: Options, *, is_all: bool, is_json: bool) -> None:
     elif not cards:
         print_clean(NO_SESSIONS)
     else:
-        print_clean("\n".join(session_lines(cards, _width(), has_folder=is_all)))
+        write("\n".join(session_lines(cards, _width(), has_folder=is_all)) + "\n")  # rows are clean
 
 
 def cards_of(where: Place, *, is_all: bool = False) -> list[Card]:

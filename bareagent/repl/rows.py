@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from bareagent.cells import cells
-from bareagent.repl.view import cut, tokens
+from bareagent.repl.ansi import cut
 from bareagent.sanitize import one_line
 from bareagent.store.cards import Card
 
@@ -27,6 +27,15 @@ def age(changed_ns: int, now_s: float | None = None) -> str:
 def money(dollars: float) -> str:
     """Return a sum rounded as an estimate is: `$0.42`, below a cent with four digits."""
     return f"${dollars:.2f}" if dollars >= 0.01 or dollars == 0 else f"${dollars:.4f}"
+
+
+def tokens(count: int) -> str:
+    """Return a number of tokens shortly: `950`, `12.3k`, `1.2M`."""
+    if count < 1_000:
+        return str(count)
+    if count < 999_950:
+        return f"{count / 1_000:.1f}k"
+    return f"{count / 1_000_000:.1f}M"
 
 
 def title_of(card: Card) -> str:

@@ -10,6 +10,7 @@ from bareagent.cells import cells
 from bareagent.entries import CallEnded, Retrying, TodoItem
 from bareagent.messages import Block, text_of
 from bareagent.repl.ansi import cut, paint, wrapped
+from bareagent.repl.rows import tokens
 from bareagent.repl.styles import Styles
 from bareagent.sanitize import clean, one_line
 
@@ -124,15 +125,6 @@ def seconds(value: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
-
-
-def tokens(count: int) -> str:
-    """Return a number of tokens shortly: `950`, `12.3k`, `1.2M`."""
-    if count < 1_000:
-        return str(count)
-    if count < 999_950:
-        return f"{count / 1_000:.1f}k"
-    return f"{count / 1_000_000:.1f}M"
 
 
 def ended_rows(ended: CallEnded, width: int, styles: Styles, n_lines: int) -> list[str]:
