@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import importlib.util
 import inspect
 import socket
 import ssl
@@ -13,7 +14,7 @@ import pytest
 from bareagent import errors
 from bareagent.config import Retry
 from bareagent.entries import ReplyDropped, Retrying, TextDelta, ToolSpec
-from bareagent.messages import user
+from bareagent.messages import text_of, user
 from bareagent.provider import failures, retry
 from bareagent.provider.claude import call_failures
 from bareagent.seams import Request
@@ -192,6 +193,54 @@ async def test_a_server_without_tls_is_told() -> None:
     plain.close()
     assert not caught.value.is_retryable
     assert "SSL_CERT_FILE" in caught.value.hint
+
+
+PROXIES = {
+    "http://user:secret@127.0.0.1:9": ("The proxy 127.0.0.1:9 (HTTPS_PROXY), on the way to", "NO_PROXY", 2),
+    "http://127.0.0.1:{refusing}": ("(HTTPS_PROXY) refused: 407", "NO_PROXY", 0),
+    "ftp://127.0.0.1:9": ("The proxy 127.0.0.1:9 (HTTPS_PROXY) is no address of a proxy", "http://", 0),
+    "socks5://127.0.0.1:9": ("is a SOCKS proxy", "bareagent[socks]", 0),
+}
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+async def test_a_proxy_that_fails_is_named_with_its_variable(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    if proxy.startswith("socks") and importlib.util.find_spec("socksio"):
+        pytest.skip("needs that socksio is not installed")
+    refusing = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    port = refusing.sockets[0].getsockname()[1]
+    monkeypatch.setenv("HTTPS_PROXY", proxy.format(refusing=port))
+    env = {"ANTHROPIC_BASE_URL": "https://models.test", "ANTHROPIC_API_KEY": "k"}
+    provider = await provider_for(env, model="claude-haiku-4-5")
+    ear = Ear()
+    with pytest.raises(errors.ServerUnreachable) as caught:
+        await provider.reply(request(), ear)
+    await provider.aclose()
+    refusing.close()
+    words, hint, n_retries = PROXIES[proxy]
+    assert words in str(caught.value)
+    assert hint in caught.value.hint
+    assert "secret" not in str(caught.value)
+    assert len(ear.of(Retrying)) == n_retries
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9", "nonsense"])
+async def test_no_proxy_stands_before_the_loopback(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, proxy)
+    async with Server(["Here."]) as server:
+        env = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "k"}
+        provider = await provider_for(env, model="claude-haiku-4-5")
+        reply = await provider.reply(request(), Ear())
+        await provider.aclose()
+    assert text_of(reply.message) == "Here."
 
 
 async def test_a_key_is_not_carried_to_another_address() -> None:

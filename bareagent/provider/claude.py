@@ -450,11 +450,13 @@ def _transport(base_url: str) -> Any:
     """Return a transport that follows no redirect: it would take the key to another address.
 
     Reading the system's certificates takes 50 ms, which a server without TLS, on this machine as a
-    rule, has no use for.
+    rule, has no use for. A proxy that is not on the way is not even looked at: it may be one that
+    cannot be used.
     """
-    proxies = importlib.import_module("urllib.request").getproxies()
-    is_plain = base_url.startswith("http:") and not proxies
-    return sdk().DefaultAsyncHttpxClient(follow_redirects=False, verify=not is_plain)
+    is_direct = not failures.proxy_on_the_way(base_url)
+    is_plain = base_url.startswith("http:") and is_direct
+    verify = False if is_plain else importlib.import_module("httpx2").create_ssl_context()
+    return sdk().DefaultAsyncHttpxClient(follow_redirects=False, verify=verify, trust_env=not is_direct)
 
 
 def _auth(preset: Preset, found: Found) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Nothing is imported from the SDK: exceptions are told apart by the names of thei
 holds against both class trees, so that this file costs nothing at start.
 """
 
+import importlib
 import re
 import ssl
 from collections.abc import Iterator, Mapping
@@ -53,6 +54,8 @@ MODEL = re.compile(
     r"|(?:unknown|invalid|no such|not a valid) model|model_not_found|^model: ",
     re.IGNORECASE,
 )
+_PROXY = re.compile(r"scheme for proxy|socksio", re.IGNORECASE)
+_LOOPBACK = re.compile(r"localhost|.+\.localhost|127(\.\d+){3}|::1")
 _BUSY = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 _ADDRESS = frozenset({"InvalidURL", "UnsupportedProtocol", "LocalProtocolError", "TooManyRedirects"})
 _PLATFORM = frozenset({"GoogleAuthError", "BotoCoreError", "ImportError"})
@@ -165,10 +168,10 @@ def _of_connection(chain: list[BaseException], aim: Aim, *, has_begun: bool) -> 
             f"No trusted TLS connection to {aim.base_url}: {words}",
             "Behind a company proxy, point SSL_CERT_FILE to its certificate; a server without TLS needs http://.",
         )
+    if "ProxyError" in kinds or any(_PROXY.search(str(error)) for error in chain):
+        return _of_proxy(kinds, words, aim)
     if kinds & _PLATFORM:
         return no_platform(aim.provider, words)
-    if "ProxyError" in kinds:
-        return _lasting(f"The proxy refused: {words}", "Check HTTPS_PROXY and NO_PROXY.")
     if not urlsplit(aim.base_url).hostname or kinds & _ADDRESS:
         return wrong_address(f"{aim.base_url} cannot be used: {words}")
     if "ReadTimeout" in kinds:
@@ -176,9 +179,43 @@ def _of_connection(chain: list[BaseException], aim: Aim, *, has_begun: bool) -> 
     if has_begun:
         return cut() if kinds & {"TransportError", "OSError", "StreamError"} else garbled(words)
     if kinds & {"TransportError", "OSError", "APIConnectionError"}:
+        return _unreachable(words, aim)
+    return garbled(words)
+
+
+def _unreachable(words: str, aim: Aim) -> ServerUnreachable:
+    proxy = proxy_on_the_way(aim.base_url)
+    if not proxy:
         hint = "Is it running, is the address right, are you online? `bareagent doctor` looks."
         return ServerUnreachable(f"{aim.base_url} cannot be reached: {words}", hint)
-    return garbled(words)
+    hint = "Is the proxy running and its address right? Servers that need none stand in NO_PROXY."
+    return ServerUnreachable(f"{proxy}, on the way to {aim.base_url}, cannot be reached: {words}", hint)
+
+
+def _of_proxy(kinds: set[str], words: str, aim: Aim) -> ServerUnreachable:
+    proxy = proxy_on_the_way(aim.base_url) or "The proxy"
+    if "ProxyError" in kinds:
+        return _lasting(f"{proxy} refused: {words}", "Check that variable and NO_PROXY.")
+    if "ImportError" in kinds:
+        hint = "SOCKS needs `pip install 'bareagent[socks]'`; an http:// proxy needs nothing more."
+        return _lasting(f"{proxy} is a SOCKS proxy, for which a package is missing.", hint)
+    return _lasting(f"{proxy} is no address of a proxy.", "It begins with http://, https:// or socks5://.")
+
+
+def proxy_on_the_way(url: str) -> str:
+    """Name the proxy that the environment puts before an address, without its password; "" if none.
+
+    No proxy reaches this machine's loopback, whatever NO_PROXY leaves out.
+    """
+    request = importlib.import_module("urllib.request")
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    proxies = request.getproxies()
+    scheme = next((name for name in (parts.scheme, "all") if proxies.get(name)), "")
+    if not scheme or _LOOPBACK.fullmatch(host) or request.proxy_bypass(host):
+        return ""
+    address = str(proxies[scheme]).rpartition("@")[2].rpartition("://")[2]
+    return f"The proxy {one_line(address, MAX_WIDTH_CELLS)} ({scheme.upper()}_PROXY)"
 
 
 def _lasting(message: str, hint: str) -> ServerUnreachable:
