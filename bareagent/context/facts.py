@@ -119,7 +119,8 @@ def _note_files(facts: Facts, messages: Sequence[Message]) -> None:
 def _is_command_change(call: Block) -> bool:
     given = call.get("input")
     command = given.get("command") if isinstance(given, dict) else None
-    return command in {"create", "str_replace", "insert", "undo_edit"} or bool(_patched(command))
+    is_edit = isinstance(command, str) and command in {"create", "str_replace", "insert", "undo_edit"}
+    return is_edit or bool(_patched(command))
 
 
 def _failed(result: Block | None) -> bool:

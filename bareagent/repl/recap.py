@@ -54,7 +54,7 @@ def changed_since(session: Session, n: int) -> Changed:
     files: dict[str, None] = {}
     n_commands = 0
     for call in _calls_done(session, n):
-        if call.get("name") in CHANGING_TOOLS:
+        if call.get("name") in CHANGING_TOOLS and _path_of(call):
             files[_path_of(call)] = None
         elif call.get("name") == "bash":
             n_commands += 1
@@ -84,7 +84,8 @@ def _succeeded(reply: Message, answer: Message) -> list[Block]:
 
 def _path_of(call: Block) -> str:
     given = call.get("input")
-    return str(given.get("file_path", "")) if isinstance(given, dict) else ""
+    path = given.get("file_path") if isinstance(given, dict) else None
+    return path if isinstance(path, str) else ""
 
 
 def changed_text(changed: Changed) -> str:

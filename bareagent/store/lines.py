@@ -8,12 +8,14 @@ import msgspec
 
 from bareagent.entries import LOG_VERSION, AnyEntry
 from bareagent.sanitize import scrub
+from bareagent.store.blocks import all_mended, are_sound, mended
 
 _decoder: msgspec.json.Decoder[AnyEntry] = msgspec.json.Decoder(AnyEntry)
 _encoder = msgspec.json.Encoder()
 _RECORD = b'{"v":'
 _ORDER_MARK = b"\xef\xbb\xbf"
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+ODD_BLOCKS = "holds blocks of no known shape"
 KNOWN_TYPES = frozenset(str(struct.__struct_config__.tag) for struct in AnyEntry.__args__)
 
 
@@ -58,7 +60,7 @@ def encode_line(body: bytes, n: int, at: str) -> bytes:
 
 def decode(line: bytes) -> AnyEntry:
     """Return the entry of a line that the log itself has written."""
-    return _decoder.decode(line)
+    return mended(_decoder.decode(line))
 
 
 def decode_many(chunk: memoryview) -> list[AnyEntry] | None:
@@ -67,7 +69,8 @@ def decode_many(chunk: memoryview) -> list[AnyEntry] | None:
         entries = _decoder.decode_lines(chunk)
     except _REFUSED:
         return None
-    return entries if {entry.v for entry in entries} <= {LOG_VERSION} else None
+    is_quick = {entry.v for entry in entries} <= {LOG_VERSION} and are_sound(entries)
+    return entries if is_quick else None
 
 
 def parse(line: bytes) -> Parsed:
@@ -98,7 +101,12 @@ def _parse_whole(line: bytes) -> Parsed:
         return Parsed(None, entry.n, "", entry.v)
     if entry.n < 1:
         return Parsed(None, 0, "has no number")
-    return Parsed(entry, entry.n)
+    return _parsed(entry)
+
+
+def _parsed(entry: AnyEntry, reason: str = "") -> Parsed:
+    sound = mended(entry)
+    return Parsed(sound, sound.n, reason if sound is entry else ODD_BLOCKS)
 
 
 def _parse_foreign(line: bytes) -> Parsed:
@@ -115,14 +123,21 @@ def _parse_foreign(line: bytes) -> Parsed:
         return Parsed(None, n, "", v)
     if data.get("type") not in KNOWN_TYPES:
         return Parsed(None, n)
+    data = scrub(data)
     try:
-        return Parsed(msgspec.convert(_normal(scrub(data)), AnyEntry), n)
+        reason = _normalise(data)
+        return _parsed(msgspec.convert(data, AnyEntry), reason)
     except (msgspec.ValidationError, ValueError, RecursionError) as error:
         return Parsed(None, 0, f"is no valid {data['type']} entry: {error}")
 
 
-def _normal(data: dict[str, Any]) -> dict[str, Any]:
+def _normalise(data: dict[str, Any]) -> str:
+    """Make a message's content a list of blocks; return what is wrong with it (a bare string is not)."""
     message = data.get("message")
-    if isinstance(message, dict) and isinstance(message.get("content"), str):
-        message["content"] = [{"type": "text", "text": message["content"]}]
-    return data
+    if not isinstance(message, dict) or "content" not in message:
+        return ""
+    content = message["content"]
+    if isinstance(content, list) and all(isinstance(block, dict) for block in content):
+        return ""
+    message["content"] = all_mended(content)
+    return "" if isinstance(content, str) else ODD_BLOCKS

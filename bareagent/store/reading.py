@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from bareagent.entries import LOG_VERSION, AnyEntry
-from bareagent.store.lines import Fault, decode_many, parse
+from bareagent.store.lines import ODD_BLOCKS, Fault, decode_many, parse
 
 CHUNK_BYTES = 1 << 18
 
@@ -112,7 +112,7 @@ class Reading:
     def _last_line(self, line: bytes) -> Iterator[list[AnyEntry]]:
         """A line without its end is torn, unless only the end is missing."""
         parsed = parse(line)
-        if parsed.n <= self.last_n or parsed.reason:
+        if parsed.n <= self.last_n or parsed.reason not in {"", ODD_BLOCKS}:
             self.torn = line
             return
         self.lacks_line_end = True
