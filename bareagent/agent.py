@@ -168,7 +168,7 @@ class Agent:
     def _name_by(self, line: str) -> None:
         view = self.session.view
         if not view.name:
-            words = " ".join(line.split())[:AUTOMATIC_NAME_CHARS]
+            words = " ".join((view.first_line or line).split())[:AUTOMATIC_NAME_CHARS]
             self.session.record(Name(name=words, is_automatic=True))
 
     async def _run(self) -> Stop:

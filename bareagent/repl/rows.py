@@ -64,7 +64,7 @@ def session_lines(
         [", ".join(facts_of(card)) for card in cards],
     ]
     if has_folder:
-        columns.append([one_line(card.cwd, 60) for card in cards])
+        columns.append([one_line(card.place, 60) for card in cards])
     if width < _NARROW:
         del columns[3], columns[1]
     columns = [_padded(column) for column in columns]

@@ -8,7 +8,7 @@ import msgspec
 from bareagent.entries import AnyEntry, Compaction, MessageEntry, Model, Name, SessionStart, TurnEnd
 from bareagent.messages import text_of
 from bareagent.store.lines import parse
-from bareagent.store.places import LOG_NAME
+from bareagent.store.places import LOG_NAME, PROJECT_FOLDER
 
 FIRST_LINE_CHARS = 200
 _TAIL_BYTES = 16_384
@@ -45,6 +45,13 @@ class Card(msgspec.Struct, kw_only=True):
     def title(self) -> str:
         """The name, else the first line, else nothing."""
         return self.name or self.first_line
+
+    @property
+    def place(self) -> str:
+        """Where it was held; where its project was moved since, the project's folder as it is now."""
+        home = Path(self.folder).parent
+        is_moved = home.name == PROJECT_FOLDER and not Path(self.cwd).is_relative_to(home.parent)
+        return str(home.parent) if is_moved else self.cwd
 
     @property
     def is_empty(self) -> bool:

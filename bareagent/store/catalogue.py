@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from bareagent.store.cards import Card, read_card
-from bareagent.store.places import ID, LOG_NAME, known_homes
+from bareagent.store.places import ID, LOG_NAME, known_homes, remember_home
 
 FILE_NAME = "catalogue.sqlite3"
 _TABLE = "CREATE TABLE IF NOT EXISTS cards (folder TEXT PRIMARY KEY, home TEXT, card BLOB) WITHOUT ROWID"
@@ -42,7 +42,16 @@ class Catalogue:
             return _connected(":memory:")
 
     def cards(self, home: Path) -> list[Card]:
-        """Return the cards of one sessions folder, newest change first, empty sessions left out."""
+        """Return the cards of one sessions folder, newest change first, empty sessions left out.
+
+        From now on `all_cards` knows the folder too: a project that was moved is found in its new place.
+        """
+        cards = self._cards(home)
+        if cards:
+            remember_home(self._user_dir, home)
+        return cards
+
+    def _cards(self, home: Path) -> list[Card]:
         known = self._known(home)
         cards: list[Card] = []
         fresh: list[Card] = []
@@ -58,7 +67,7 @@ class Catalogue:
 
     def all_cards(self) -> list[Card]:
         """Return the cards of every project known, newest change first."""
-        cards = [card for home in known_homes(self._user_dir) for card in self.cards(home)]
+        cards = [card for home in known_homes(self._user_dir) for card in self._cards(home)]
         return sorted(cards, key=lambda card: (card.changed_ns, card.id), reverse=True)
 
     def close(self) -> None:
