@@ -10,7 +10,7 @@ from bareagent.repl.flow import Flow, Page, Prefix, Row, Span, hard_rows, row_te
 from bareagent.repl.highlight import Highlighter
 
 # A paragraph longer than this is given out in parts, cut where no emphasis, code or link is open …
-_PART_CHARS = 128
+_PART_CHARS = 64
 # … or anywhere, once it holds back this much.
 _MAX_HELD_CHARS = 2048
 # A table's column widths are fixed by its first rows; later ones wrap within them.
@@ -18,7 +18,7 @@ _MAX_HELD_ROWS = 20
 
 # The longest piece of an unfinished line that is held back, by what it belongs to.
 _LINE_CHARS = 160
-MIN_PIECE = 64
+MIN_PIECE = 32
 _CODE_LINE_CHARS = 1000
 _BAR_LINE_CHARS = 4096
 
@@ -88,11 +88,13 @@ class Paragraph:
         self._n_held += len(text) + 1
         self._is_inside_line = not ended
         rows: list[str] = []
-        while self._n_held >= self._next_cut and not self._may_be_header():
+        while self._n_held >= self._next_cut and not self._waits():
             rows += self._give_part()
         return rows
 
-    def _may_be_header(self) -> bool:
+    def _waits(self) -> bool:
+        if self.page.is_tail:
+            return True  # it ends at once, and is read in one go
         # The line after a row of bars tells whether a table begins.
         return self.lines[-1].startswith("|") and self._n_held < _BAR_LINE_CHARS
 
@@ -105,15 +107,14 @@ class Paragraph:
         self._next_cut = _PART_CHARS
         self.lines = text[end:].split("\n")
         self._n_held -= end
-        self._pour(text[:end])
+        parse = inline.parse_part if text[end - 1].isspace() else inline.parse
+        self._pour(parse(text[:end], self.page, self.base))
         return laid(self._flow.take(), self.margin, self.page) if self._flow else []
 
-    def _pour(self, text: str) -> None:
+    def _pour(self, spans: list[Span]) -> None:
         self._flow = self._flow or Flow(self.page.width - self.margin.rest.cells)
-        for span in inline.parse(text, self.page, self.base):
+        for span in spans:
             self._flow.add(span)
-        if text[-1:].isspace():
-            self._flow.add(Span(" "))
 
     @property
     def is_partly_given(self) -> bool:
@@ -124,7 +125,8 @@ class Paragraph:
         """Give the rest."""
         text = "\n".join(self.lines).rstrip()
         self.lines, self._n_held = [], 0
-        self._pour(inline.closed(text) if self.page.is_tail else text)
+        text = inline.closed(text) if self.page.is_tail else text
+        self._pour(inline.parse(text, self.page, self.base))
         return laid(self._flow.finish(), self.margin, self.page) if self._flow else []
 
     def copy(self, page: Page) -> "Paragraph":

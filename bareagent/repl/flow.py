@@ -131,17 +131,17 @@ class Flow:
                 self._break()
             elif text[0] in " \t":
                 self._commit()
-                self._gap = span._replace(text=text if span.keeps_blanks else " ")
+                self._gap = Span(text if span.keeps_blanks else " ", *span[1:])
             else:
                 self._add_word(text, span)
 
     def _add_word(self, text: str, span: Span) -> None:
         if text.isascii():
-            self._word.append(span._replace(text=text))
+            self._word.append(Span(text, *span[1:]))
             self._word_cells += len(text)
             return
         for atom, may_break in _atoms(text):
-            self._word.append(span._replace(text=atom))
+            self._word.append(Span(atom, *span[1:]))
             self._word_cells += cells(atom)
             if may_break:
                 self._commit()

@@ -17,10 +17,16 @@ _SPECIAL = re.compile(r"[*_`~\[\]<>&\\!\n]|://")
 _URL = re.compile(r"https?://[^\s<>\"'`|]*[^\s<>\"'`|.,;:!?)\]}*_]")
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _LINKABLE = re.compile(r"(?:https?://|mailto:)[!-~]{1,2000}")
-_OPEN_LINK = re.compile(r"!?\[([^\[\]]*)(?:\]\([^()\s]*)?\Z")
-_DELIMITER = re.compile(
-    r"\\[!-/:-@\[-`{-~]|(`+)|\[|\](?:\([^()\s]*\))?|\*+|(?<!\w)_+|_+(?!\w)|~~|\s", re.ASCII
+_OPEN_LINK = re.compile(r"""!?\[([^\[\]]*)(?:\]\(\s*[^()\s]*(?:\s+["'][^()]*)?)?\Z""")
+# Where a link leads, with its title; one that is still open goes up to the end of the text.
+_TARGET = (
+    r"\(\s*(?:<[^<>\n]*(?:>|\Z)|[^()\s<]*(?:\([^()\s]*\)[^()\s]*)*)"
+    r"""(?:\s+(?:"[^"]*(?:"|\Z)|'[^']*(?:'|\Z))?)?\s*(?:\)|\Z)"""
 )
+_DELIMITER = re.compile(
+    rf"\\[!-/:-@\[-`{{-~]|(`+)|\[|\](?:{_TARGET})?|\*+|(?<!\w)_+|_+(?!\w)|~~|\s", re.ASCII
+)
+_HARD_END = re.compile(r"(?: {2,}|(?<!\\)\\)\n\s*\Z")
 # The parser's time grows with the square of the brackets in one block.
 _MAX_BRACKETS = 200
 # An opener this far back that is still open is taken for plain text.
@@ -40,6 +46,13 @@ def parse(source: str, page: Page, base: str = "") -> list[Span]:
         return [Span(source, base)]
     tokens = _parser().parseInline(source)[0].children or []
     return _Reader(page, base).read(tokens)
+
+
+def parse_part(source: str, page: Page, base: str = "") -> list[Span]:
+    """Give the first part of a block, which ends with blanks, as spans; a hard break there is kept."""
+    found = _HARD_END.search(source)
+    body = source[: found.start()] if found else source.rstrip()
+    return [*parse(body, page, base), Span("\n" if found else " ")]
 
 
 class _Reader:
@@ -144,13 +157,13 @@ def _opens(token: str, following: str) -> bool:
 
 
 def cut(text: str, must: bool) -> int:
-    """Give the end of the last blank where no emphasis, code or link is open.
+    """Give where the last word begins before which no emphasis, code or link is open.
 
-    Where there is none: 0, or if it `must` be cut, the end of the last blank or of the text.
+    Where there is none: 0, or if it `must` be cut, where the last word begins, or the end of the text.
     """
     best = last = 0
     for end, opened in _steps(text):
-        if text[end - 1].isspace():
+        if text[end - 1].isspace() and not text[end : end + 1].isspace() and end < len(text):
             last = end
             best = best if opened else end
     return best or (last or len(text) if must else 0)
