@@ -163,8 +163,9 @@ class Run:
         coming = context.next_cost(self.session, self.provider, self.box.tools, self.config)
         coming += self._likely_output_cost()
         if spent + coming > limit:
+            shown = f"{limit:.2f}" if limit >= 1 else f"{limit:.6f}".rstrip("0")
             raise LimitReached(
-                f"The next call would cost about ${coming:.4f} beyond ${spent:.4f}; the limit is ${limit:.2f}.",
+                f"The next call would cost about ${coming:.4f} beyond ${spent:.4f}; the limit is ${shown}.",
                 "raise limits.cost_usd or --max-cost",
             )
 
