@@ -29,6 +29,7 @@ from bareagent.seams import Emit, ModelInfo, Reply, Request
 CONNECT_TIMEOUT_S = 10.0
 ASK_TIMEOUT_S = 5.0
 N_PAUSED_KEPT = 8
+PAUSE_EACH_S = 0.005
 PREPARED_BY_SDK = ("bedrock", "vertex")
 
 
@@ -299,6 +300,7 @@ class ClaudeProvider:
     async def _follow(
         self, events: AsyncIterator[Event], assembler: Assembler, on_event: Emit, model: str
     ) -> None:
+        paused = time.monotonic()
         async for event in events:
             if event.get("type") == "error":
                 raise failures.of_event(event, self._aim(model))
@@ -307,6 +309,9 @@ class ClaudeProvider:
                 on_event(delta)
             if assembler.is_done:
                 return
+            if time.monotonic() - paused > PAUSE_EACH_S:
+                await asyncio.sleep(0)  # hundreds of events may lie in one packet, and keys wait behind it
+                paused = time.monotonic()
 
     async def _events(self, built: Built, assembler: Assembler) -> AsyncGenerator[Event, None]:
         client = await self._connected()

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bareagent.cells import cells
@@ -41,6 +41,9 @@ TAIL_CHARS = 4_096
 CALL_TAIL_ROWS = 3
 MAX_CALL_ROWS = 8
 MIN_DOING_CELLS = 20
+COUNT_S = 0.5
+"""The count of an answer's tokens stands for so long: it is to be read."""
+
 TOKEN_CHARS = 4
 """Characters a token, to count an answer while it streams; the reply brings the true number."""
 
@@ -85,6 +88,8 @@ class Live:
         self._n_in = 0
         self._n_out = 0
         self._n_chars = 0
+        self._n_counted = 0
+        self._counted_at = 0.0
         self._n_echoed = 0
         self._has_streamed = False
         self._has_shown = False
@@ -237,6 +242,10 @@ class Live:
         rows = view.said_rows(text, looks.get(level, ""), self._width())
         return self._spaced("said", rows)
 
+    def shown(self, rows: Sequence[str]) -> list[str]:
+        """Give finished rows of a command's."""
+        return self._spaced("said", list(rows))
+
     def _spaced(self, kind: str, rows: list[str], *, always: bool = False) -> list[str]:
         """Put a blank row between things of different kinds."""
         if not rows:
@@ -373,9 +382,15 @@ class Live:
             return ""
         return f" in {math.ceil(max(self._resumes_at - self._clock(), 0))} s: {self._reason}"
 
+    def _counted(self) -> int:
+        now = self._clock()
+        if now - self._counted_at >= COUNT_S or not self._n_chars:
+            self._n_counted, self._counted_at = self._n_out + self._n_chars // TOKEN_CHARS, now
+        return self._n_counted
+
     def status(self, width: int, hint: str = "Esc to interrupt") -> str:
         """Give the status line: spinner, what is done, time, tokens, how to stop; fields drop by need."""
-        n_out = self._n_out + self._n_chars // TOKEN_CHARS
+        n_out = self._counted()
         flow = f"↑ {tokens(self._n_in)} " if self._n_in else ""
         flow = f"{flow}↓ {tokens(n_out)} tokens" if self._n_in or n_out else ""
         what = f"{self._spin()} {self._doing or 'working'}{self._countdown()}"

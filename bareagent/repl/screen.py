@@ -301,7 +301,9 @@ class Screen:
 
     def frame(self) -> None:
         """Draw what moves, and write what has become final above it."""
-        self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._n_away or self._resize is not None or not self.app.is_running:
             return
         last = self.app.renderer.last_rendered_screen
