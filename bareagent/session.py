@@ -42,7 +42,7 @@ from bareagent.seams import Emit, Reply
 from bareagent.store import snapshots
 from bareagent.store.lines import now
 from bareagent.store.log import AnyLog, Log, MemoryLog
-from bareagent.store.places import LOCK_NAME, LOG_NAME
+from bareagent.store.places import LOCK_NAME, LOG_NAME, remember_home
 from bareagent.store.redact import Redactor
 from bareagent.store.transcripts import Found, TranscriptManager, holder, note_holder
 
@@ -161,6 +161,8 @@ class Session:
         if found.id != wanted.id:
             session.notes.append(f"A fork of {wanted.id}.{wanted.generation} goes on as {session.full_id}.")
         session._begin_again(log)
+        if not session.is_read_only:
+            remember_home(manager.user_dir, found.folder.parent)
         return session
 
     def _start(self) -> None:

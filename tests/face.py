@@ -78,14 +78,15 @@ class FakeFace:
         *,
         has_all: bool = False,
         can_edit: bool = False,
+        is_all: bool = False,
     ) -> Picked | None:
         assert title
-        self.offered.append(list(rows(False)))
+        self.offered.append(list(rows(is_all)))
         if has_all:
             self.offered.append(list(rows(True)))
         picked = self.picks.pop(0) if self.picks else None
         if isinstance(picked, int):
-            return Picked(key=rows(False)[picked].key)
+            return Picked(key=rows(is_all)[picked].key)
         assert can_edit or picked is None or picked.action == "choose"
         return picked
 

@@ -283,9 +283,12 @@ class Repl(Talk):
         *,
         has_all: bool = False,
         can_edit: bool = False,
+        is_all: bool = False,
     ) -> Picked | None:
         """Let the user choose a row."""
-        return await self.asking.pick(title, rows, has_all=has_all, can_edit=can_edit)
+        return await self.asking.pick(
+            title, rows, has_all=has_all, can_edit=can_edit, is_all=is_all
+        )
 
     async def confirm(self, question: str) -> bool:
         """Ask yes or no."""

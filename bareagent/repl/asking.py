@@ -75,11 +75,17 @@ class Asking:
                 self._close()
 
     async def pick(
-        self, title: str, rows: Callable[[bool], Sequence[Row]], *, has_all: bool, can_edit: bool
+        self,
+        title: str,
+        rows: Callable[[bool], Sequence[Row]],
+        *,
+        has_all: bool,
+        can_edit: bool,
+        is_all: bool = False,
     ) -> Picked | None:
         """Let the user choose from a list."""
         async with self._turn:
-            self.picker = Picker(title, rows, has_all=has_all, can_edit=can_edit)
+            self.picker = Picker(title, rows, has_all=has_all, can_edit=can_edit, is_all=is_all)
             try:
                 picked: Picked | None = await self._decided()
                 return picked

@@ -29,6 +29,7 @@ class Picked(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     action: Literal["choose", "rename", "delete"] = "choose"
+    is_all: bool = False
     text: str = ""
 
 
@@ -59,11 +60,12 @@ class Face(Protocol):
         *,
         has_all: bool = False,
         can_edit: bool = False,
+        is_all: bool = False,
     ) -> Picked | None:
         """Let the user choose a row, searching as they type; None if they leave.
 
-        `rows(is_all)` gives the rows, newest first; with `has_all` Tab switches to all. `can_edit`
-        allows Ctrl-R (rename) and Ctrl-D (delete, after asking). Without a terminal: None.
+        `rows(is_all)` gives the rows, newest first; with `has_all` Tab switches to all, `is_all` begins with
+        them. `can_edit` allows Ctrl-R (rename) and Ctrl-D (delete, after asking). Without a terminal: None.
         """
 
     async def confirm(self, question: str) -> bool:

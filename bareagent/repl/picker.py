@@ -20,17 +20,23 @@ class Picker:
     """The rows, what is searched for, and which row is meant; `outcome` once the user has decided."""
 
     def __init__(
-        self, title: str, rows: Callable[[bool], Sequence[Row]], *, has_all: bool, can_edit: bool
+        self,
+        title: str,
+        rows: Callable[[bool], Sequence[Row]],
+        *,
+        has_all: bool,
+        can_edit: bool,
+        is_all: bool = False,
     ) -> None:
         """Show the first rows."""
         self.title = title
         self.has_all = has_all
         self.can_edit = can_edit
-        self.is_all = False
+        self.is_all = is_all
         self.index = 0
         self.state: State = "choose"
         self._rows = rows
-        self._known = list(rows(False))
+        self._known = list(rows(is_all))
         self._search = ""
 
     def search(self, text: str) -> None:
@@ -68,7 +74,7 @@ class Picker:
     def chosen(self, action: Literal["choose", "rename", "delete"], text: str = "") -> Picked | None:
         """Return the outcome for the present row."""
         row = self.current
-        return Picked(key=row.key, action=action, text=text) if row else None
+        return Picked(key=row.key, action=action, text=text, is_all=self.is_all) if row else None
 
     def label(self) -> str:
         """Return what stands before the text line."""
@@ -88,6 +94,8 @@ class Picker:
     def _keys(self) -> str:
         if self.state == "delete":
             return "Delete it for good? y yes, any other key no"
+        if self.state == "rename":
+            return "Enter keep the name · Esc leave"
         keys = ["Enter choose", "Esc leave"]
         keys += ["Tab " + ("this project" if self.is_all else "all projects")] if self.has_all else []
         keys += ["Ctrl-R rename", "Ctrl-D delete"] if self.can_edit else []

@@ -7,11 +7,11 @@ from typing import Protocol, runtime_checkable
 
 from bareagent.agent import Agent
 from bareagent.config import MODES
-from bareagent.errors import SessionNotFound
+from bareagent.errors import BareAgentError, SessionNotFound
 from bareagent.provider import models
-from bareagent.repl.face import Face, Row
+from bareagent.repl.face import Face, Picked, Row
 from bareagent.repl.recap import Line
-from bareagent.repl.rows import age, facts_of, money, title_of
+from bareagent.repl.rows import age, facts_of, money, place_of, title_of
 from bareagent.repl.view import tokens
 from bareagent.sanitize import one_line
 from bareagent.seams import ModelInfo, Price
@@ -25,6 +25,7 @@ MODE_HELP = {
     "bypass": "asks nothing; only deny rules hold",
 }
 _TITLE_CELLS = 200
+_PLACE_CELLS = 20
 
 
 @runtime_checkable
@@ -57,15 +58,16 @@ def session_row(card: Card, home: str = "") -> Row:
 
     The key of another project's session is its folder.
     """
-    is_here = not home or card.folder.startswith(home)
-    where = "" if is_here else f" · {one_line(card.cwd, 60)}"
+    is_here = not home or card.folder.startswith(home + os.sep)
     first = one_line(card.first_line, _TITLE_CELLS)
-    preview = [card.full_id + (f" · {one_line(card.model, 40)}" if card.model else "") + where]
+    preview = [card.full_id + (f" · {one_line(card.model, 40)}" if card.model else "")]
+    preview += [] if is_here else [f"in {place_of(card, 70)}"]
     preview += [f"> {first}"] if first else []
+    where = [] if is_here else [place_of(card, _PLACE_CELLS)]
     return Row(
         key=card.id if is_here else card.folder,
         text=title_of(card),
-        detail=" · ".join([age(card.changed_ns), *facts_of(card)]) + where,
+        detail=" · ".join([age(card.changed_ns), *where, *facts_of(card)]),
         preview="\n".join(preview),
     )
 
@@ -84,15 +86,24 @@ async def pick_session(face: Face) -> str:
     if not rows(True) and not rows(False):
         face.say("No saved sessions.")
         return ""
-    while picked := await face.pick("Resume a session", rows, has_all=True, can_edit=True):
-        match picked.action:
-            case "choose":
-                return picked.key
-            case "rename":
-                agent.rename(picked.key, picked.text)
-            case "delete":
-                agent.remove(picked.key)
+    is_all = False
+    while picked := await face.pick("Resume a session", rows, has_all=True, can_edit=True, is_all=is_all):
+        if picked.action == "choose":
+            return picked.key
+        is_all = picked.is_all
+        _edit(face, picked)
     return ""
+
+
+def _edit(face: Face, picked: Picked) -> None:
+    """Rename or delete a saved session; what cannot be done is said, and the list comes back."""
+    try:
+        if picked.action == "rename":
+            face.agent.rename(picked.key, picked.text)
+        else:
+            face.agent.remove(picked.key)
+    except BareAgentError as error:
+        face.say(f"{error} {error.hint}".strip(), "warning")
 
 
 async def wanted_session(face: Face, text: str) -> str:
@@ -103,7 +114,8 @@ async def wanted_session(face: Face, text: str) -> str:
     agent = face.agent
     named = [c for c in cards_everywhere(agent) if text.casefold() in {c.name.casefold(), c.id}]
     home = str(agent.manager.folder) if agent.manager is not None else ""
-    rows = [session_row(card, home) for card in named if card.id != agent.session.id]
+    named = [card for card in named if card.id != agent.session.id]
+    rows = [session_row(card, home) for card in named]
     if not any(os.sep in row.key for row in rows):
         return text
     if not face.is_terminal:
@@ -114,7 +126,7 @@ async def wanted_session(face: Face, text: str) -> str:
     if len(rows) > 1:
         picked = await face.pick(f"{len(rows)} sessions have this name", lambda _: rows)
         return picked.key if picked else ""
-    where = one_line(named[0].cwd, 100)
+    where = place_of(named[0], 100)
     return (
         rows[0].key
         if await face.confirm(f"This session is of another project, {where}. Go on with it?")

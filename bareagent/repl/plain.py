@@ -231,9 +231,10 @@ class PlainRepl(Talk):
         *,
         has_all: bool = False,
         can_edit: bool = False,
+        is_all: bool = False,
     ) -> Picked | None:
         """Choose nothing: lists need a terminal."""
-        del title, rows, has_all, can_edit
+        del title, rows, has_all, can_edit, is_all
         return None
 
     async def confirm(self, question: str) -> bool:

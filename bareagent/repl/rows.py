@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from bareagent.cells import cells
+from bareagent.cells import cells, fit_right
 from bareagent.repl.ansi import cut
-from bareagent.sanitize import one_line
+from bareagent.sanitize import clean, one_line
 from bareagent.store.cards import Card
 
 _TITLE_CELLS = 200
@@ -43,6 +43,12 @@ def title_of(card: Card) -> str:
     return one_line(card.title, _TITLE_CELLS) or "(no line yet)"
 
 
+def place_of(card: Card, width_cells: int) -> str:
+    """Return where a session was held, cut at its left: the end of a path tells more than its beginning."""
+    path = clean(card.place).replace("\n", " ")
+    return path if cells(path) <= width_cells else "…" + path[fit_right(path, width_cells - 1) :]
+
+
 def facts_of(card: Card) -> list[str]:
     """Return turns, tokens, cost and branch of a session, each as a few words."""
     facts = [f"{card.turns} turn{'s' if card.turns != 1 else ''}", f"{tokens(card.tokens)} tokens"]
@@ -64,7 +70,7 @@ def session_lines(
         [", ".join(facts_of(card)) for card in cards],
     ]
     if has_folder:
-        columns.append([one_line(card.place, 60) for card in cards])
+        columns.append([place_of(card, 60) for card in cards])
     if width < _NARROW:
         del columns[3], columns[1]
     columns = [_padded(column) for column in columns]

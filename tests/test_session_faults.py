@@ -1,0 +1,251 @@
+"""What other programs' sessions broke on, tried on the real one: moved projects, lost names, odd logs, old files."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program import logs, run
+from tests.screen import Terminal, repl
+from tests.server.fixtures import StartServer
+from tests.server.record import Record
+from tests.server.server import Server
+
+AT = "2026-01-01T00:00:00.000Z"
+
+
+def heard(record: Record) -> dict[str, str]:
+    """Answer with the end of what was said."""
+    return {"text": f"Heard {record.last_text.split()[-1]}."}
+
+
+@pytest.fixture
+def server(start_server: StartServer) -> Iterator[Server]:
+    """A model that says what it heard; nothing it was sent may be refused."""
+    server = start_server([], default=heard)
+    yield server
+    server.check()
+
+
+def make_project(folder: Path) -> Path:
+    (folder / ".git").mkdir(parents=True)
+    return folder
+
+
+def say(terminal: Terminal, line: str, wanted: str) -> None:
+    terminal.enter(line)
+    terminal.wait(wanted)
+    terminal.wait_prompt()
+
+
+def write_log(project: Path, key: str, *entries: dict[str, Any]) -> Path:
+    """A saved session as some other program may have left it."""
+    log = project / ".transcripts" / key / "log.jsonl"
+    log.parent.mkdir(parents=True)
+    start = {"type": "session", "id": key, "cwd": str(project), "created": AT}
+    log.write_text(
+        "".join(
+            json.dumps({"v": 1, "n": n, "at": AT, **entry}) + "\n"
+            for n, entry in enumerate((start, *entries), 1)
+        )
+    )
+    return log
+
+
+def message(role: str, *content: Any, kind: str) -> dict[str, Any]:
+    return {"type": "message", "kind": kind, "message": {"role": role, "content": list(content)}}
+
+
+def test_a_project_may_be_moved_linked_and_deleted(server: Server, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    one, two = make_project(tmp_path / "sessions" / "one"), make_project(tmp_path / "two")
+
+    def ask(line: str, cwd: Path, *arguments: str) -> None:
+        done = run(["-p", line, *arguments], cwd, home=home, server=server)
+        assert (done.returncode, done.stdout) == (0, f"Heard {line.rsplit(maxsplit=1)[-1]}.\n"), done.stderr
+
+    def listed() -> str:
+        return run(["sessions", "list", "--all"], two, home=home).stdout
+
+    ask("about one", one)
+    ask("about two", two)
+    assert "sessions/one  about one" in listed()
+    moved = one.rename(one.parent / "moved")
+    ask("more of one", moved, "--continue")
+    assert str(moved) in str(server.requests[-1].body["system"])
+    assert "sessions/moved  about one" in listed()
+    (tmp_path / "link").symlink_to(two)
+    ask("through a link", tmp_path / "link", "--continue")
+    ask("not through it", two, "--continue")
+    assert len(logs(two)) == 1
+    assert listed().count("about two") == 1
+    (log,) = logs(moved)
+    shutil.rmtree(moved)
+    assert "about one" not in listed()
+    assert "about two" in listed()
+    gone = run(["-p", "hi", "--resume", str(log.parent)], two, home=home, server=server)
+    assert (gone.returncode, gone.stdout) == (66, "")
+    assert not moved.exists()
+
+
+def test_a_name_stays_with_its_session(server: Server, tmp_path: Path) -> None:
+    project, home = make_project(tmp_path / "project"), tmp_path / "home"
+    with repl(project, home=home, server=server) as terminal:
+        say(terminal, "about fish", "Heard fish.")
+        say(terminal, "/name zoo", "Session name: zoo")
+        say(terminal, "/compact", "Context compaction finished.")
+        say(terminal, "/new", "New conversation started.")
+        say(terminal, "/name", "Session name: (none yet)")
+        say(terminal, "about birds", "Heard birds.")
+        say(terminal, "/name", "Session name: about birds")
+        say(terminal, "/resume ZOO", "Resumed session:")
+        terminal.enter("/name")
+        terminal.wait(lambda t: t.text.count("Session name: zoo") == 2)
+        say(terminal, "/new aviary", "New conversation started.")
+        say(terminal, "/name", "Session name: aviary")
+        assert terminal.leave() == 0
+    rows = run(["sessions", "list"], project, home=home).stdout.splitlines()
+    assert sorted(row.split("  ")[-1] for row in rows) == ["about birds", "zoo"]
+
+
+ODD_CALLS: list[Any] = [
+    {"type": "tool_use", "id": "c1", "name": "read_file", "input": {"file_path": 5}},
+    {"type": "tool_use", "id": "c2", "name": "edit_file", "input": {"file_path": ["a"], "old_string": None}},
+    {"type": "tool_use", "id": "c3", "name": "bash", "input": {"command": ["ls", 1]}},
+    {"type": "tool_use", "id": "c4", "name": "todo_write", "input": {"items": "none"}},
+    {"type": "tool_use", "id": "c5", "name": "write_file", "input": None},
+    {"type": "tool_use", "id": "c6", "name": 5, "input": "text"},
+    {"type": "tool_use", "name": None},
+]
+ODD_RESULTS: list[Any] = [
+    {"type": "tool_result", "tool_use_id": "c1", "content": "a bare string"},
+    {"type": "tool_result", "tool_use_id": "c2", "content": None},
+    {
+        "type": "tool_result",
+        "tool_use_id": "c3",
+        "content": [None, 5, "text", {"type": "text"}],
+        "is_error": 1,
+    },
+    {
+        "type": "tool_result",
+        "tool_use_id": "c4",
+        "content": [{"type": "image", "source": {"type": "base64"}}],
+    },
+    {"type": "tool_result", "tool_use_id": "c5"},
+    {"type": "tool_result", "tool_use_id": "c6", "content": {"type": "text", "text": "alone"}},
+]
+ODD_BLOCKS: list[Any] = [
+    {"type": "text", "text": None},
+    {"type": "thinking", "signature": "s"},
+    {"type": "redacted_thinking"},
+    {"type": ["text"]},
+    {"no": "type"},
+    None,
+    7,
+    {"type": "text", "text": "That was odd."},
+]
+
+
+def test_an_odd_log_is_shown_told_and_gone_on_with(server: Server, tmp_path: Path) -> None:
+    project, home = make_project(tmp_path / "project"), tmp_path / "home"
+    attached = {"type": "image", "source": 5}
+    log = write_log(
+        project,
+        "20260101-000000-aaaa",
+        message("user", {"type": "text", "text": "look at this"}, attached, kind="line"),
+        message("assistant", *ODD_CALLS, kind="reply"),
+        message("user", *ODD_RESULTS, kind="results"),
+        message("assistant", *ODD_BLOCKS, kind="reply"),
+    )
+    before = log.read_bytes()
+    checked = run(["sessions", "check"], project, home=home)
+    assert checked.returncode == 65
+    assert [f"line {n}: holds blocks of no known shape" in checked.stdout for n in range(2, 6)] == [True] * 4
+    with repl(project, home=home, server=server, arguments=["--continue"], rows=50) as terminal:
+        terminal.wait("as is ≈")
+        for text in ("look at this", "That was odd.", "read_file", "4 faults (line 2, 3, 4, 5)"):
+            assert text in terminal.text
+        say(terminal, "and go on", "Heard on.")
+        for form in ("md", "json", "jsonl"):
+            say(terminal, f"/export {form} out.{form}", f"Exported to {project}/out.{form}")
+            assert "That was odd." in (project / f"out.{form}").read_text()
+        say(terminal, "/context", "Compactions so far: 0")
+        say(terminal, "/compact", "Context compaction finished.")
+        say(terminal, "/compact undo", "undone")
+        say(terminal, "again the end", "Heard end.")
+        terminal.enter("/transcript")
+        terminal.wait(lambda t: "## You" in t.shown_text)
+        terminal.send("q")
+        terminal.wait_prompt()
+        assert "fault of its own" not in terminal.text
+        assert terminal.leave() == 0
+    assert log.read_bytes().startswith(before)
+    assert run(["-p", "once more", "--continue"], project, home=home, server=server).stdout == "Heard more.\n"
+
+
+def test_an_old_session_that_is_open_is_left_alone(server: Server, tmp_path: Path) -> None:
+    project, home = make_project(tmp_path / "project"), tmp_path / "home"
+    with repl(project, home=home, server=server) as terminal:
+        say(terminal, "the first line", "Heard line.")
+        (log,) = logs(project)
+        long_ago = time.time() - 400 * 86_400
+        for path in (log, log.parent, log.parent.parent):
+            os.utime(path, (long_ago, long_ago))
+        before = log.read_bytes()
+        for arguments in (["-p", "another"], ["sessions", "list", "--all"], ["sessions", "check"]):
+            assert run(arguments, project, home=home, server=server).returncode == 0
+        with repl(project, home=home, server=server) as other:
+            assert other.leave() == 0
+        assert log.read_bytes() == before
+        say(terminal, "the second line", "> the second line")
+        assert terminal.leave() == 0
+    assert log.read_bytes().startswith(before)
+    assert "the second line" in log.read_text()
+
+
+def test_the_picker_over_all_projects(server: Server, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    here, there = make_project(tmp_path / "here"), make_project(tmp_path / "there")
+    for line, where in (("about fish", here), ("about birds", there), ("about cats", there)):
+        assert run(["-p", line], where, home=home, server=server).returncode == 0
+    with repl(here, home=home, server=server, arguments=["--resume", "?"], is_awaited=False) as terminal:
+        terminal.wait("Resume a session")
+        terminal.wait("> about fish")
+        assert "about birds" not in terminal.text
+        terminal.press("tab")
+        terminal.wait("Resume a session (all)")
+        terminal.wait("about birds")
+        assert "0/there" in terminal.text
+        terminal.type("cats")
+        terminal.wait(lambda t: "about birds" not in t.shown_text)
+        terminal.press("c-r")
+        terminal.wait("new name>")
+        terminal.press("c-u")
+        terminal.type("felines")
+        terminal.wait("new name> felines")
+        terminal.press("enter")
+        terminal.wait("search>")
+        terminal.wait("Resume a session (all)")
+        terminal.wait("about birds")
+        terminal.type("birds")
+        terminal.wait(lambda t: "felines" not in t.shown_text)
+        terminal.press("c-d")
+        terminal.wait("Delete it for good?")
+        terminal.press("y")
+        terminal.wait(lambda t: "felines" in t.shown_text and "about birds" not in t.shown_text)
+        terminal.type("felines")
+        terminal.wait("search> felines")
+        terminal.press("enter")
+        terminal.wait("Resumed session:")
+        terminal.wait("Heard cats.")
+        terminal.wait_prompt()
+        say(terminal, "and dogs", "Heard dogs.")
+        assert terminal.leave() == 0
+    (log,) = logs(there)
+    assert "and dogs" in log.read_text()
+    assert "felines" in run(["sessions", "list"], there, home=home).stdout
