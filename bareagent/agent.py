@@ -21,14 +21,14 @@ from bareagent.errors import (
     UsageError,
 )
 from bareagent.loop import agent_loop
-from bareagent.messages import Block, system, text_block, text_of, user
+from bareagent.messages import Block, system, text_block, text_of
 from bareagent.sanitize import clean
 from bareagent.seams import Ask, Emit, ModelInfo, Provider
 from bareagent.session import Session
 from bareagent.store.log import Log
 from bareagent.store.places import LOG_NAME, branch
 from bareagent.store.transcripts import Found, TranscriptManager
-from bareagent.turn import CONTINUE, Stop
+from bareagent.turn import Stop, ask_on
 
 AUTOMATIC_NAME_CHARS = 60
 NAME_CHARS = 200
@@ -130,7 +130,7 @@ class Agent:
             raise UsageError("There is nothing to send again.")
         self.begin()
         if self.session.messages[-1]["role"] == "assistant":
-            self.session.append(user(CONTINUE), "continue")
+            ask_on(self.session, self.emit, "The answer ended")
         return await self._run()
 
     async def wake(self) -> Stop | None:

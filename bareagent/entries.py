@@ -17,7 +17,7 @@ Kind = Literal[
     "shell",  # a !command of the user's and its output
     "reply",  # the model's
     "results",  # what answers the calls of a reply
-    "continue",  # a visible "Continue." of ours
+    "continue",  # "Continue.", sent by the program
     "reminder",  # the nag
     "notice",  # a background job's end
     "instructions",  # AGENTS.md changed

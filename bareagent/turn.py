@@ -33,6 +33,8 @@ LEAST_OUTPUT_TOKENS = 500
 """An answer counts as at least so long where the money for it is looked at."""
 
 CONTINUE = "Continue."
+"""What the model is told where it is to go on; nobody typed it, so a line says why it went out."""
+
 NEVER_RUN = {
     "max_tokens": "the reply was cut at its token limit before this call was whole",
     "model_context_window_exceeded": "the context window was full before this call was whole",
@@ -221,7 +223,7 @@ class Run:
                     detail="The answer was cut at its token limit; /retry goes on with it.",
                 )
             case "model_context_window_exceeded":
-                return self._go_on("The context window filled up before the answer was whole.")
+                return self._go_on("The context window filled up before the answer was whole")
         owed = None if self._has_been_owed else context.owes(self.session, self.config)
         if owed is not None:
             self._has_been_owed = True
@@ -239,7 +241,7 @@ class Run:
 
     def _empty(self, reply: Reply) -> Stop | None:
         self._bill(reply, "empty")
-        return self._go_on("The model gave an empty answer.")
+        return self._go_on("The answer was empty")
 
     def _bill(self, reply: Reply, purpose: str) -> None:
         self.session.record(
@@ -247,11 +249,11 @@ class Run:
         )
 
     def _go_on(self, why_not: str) -> Stop | None:
-        """Go on once by a visible line of ours; the second time the run ends and says why."""
+        """Ask once to go on, and say so; the second time the run ends and says why."""
         if self._has_continued:
-            return Stop(reason="error", detail=why_not)
+            return Stop(reason="error", detail=f"{why_not}.")
         self._has_continued = True
-        self.session.append(user(CONTINUE), "continue")
+        ask_on(self.session, self.emit, why_not)
         return None
 
     async def answer(self, reply: Reply) -> Stop | None:
@@ -285,6 +287,12 @@ class Run:
             self.session, self.provider, self.box.tools, self.config, self.emit, "tool", focus
         )
         return True
+
+
+def ask_on(session: Session, emit: Emit, why: str) -> None:
+    """Ask the model to go on, and tell the user why."""
+    session.append(user(CONTINUE), "continue")
+    emit(Said(text=f"{why}; asked to go on.", level="dim"))
 
 
 def _says_anything(message: Message) -> bool:

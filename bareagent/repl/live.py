@@ -201,8 +201,10 @@ class Live:
         if entry.kind == "line" and self._n_echoed:
             self._n_echoed -= 1
             return []
-        if entry.kind in {"line", "continue"}:
+        if entry.kind == "line":
             return self._finished() + self._line(text_of(entry.message))
+        if entry.kind == "continue":
+            return self._finished()  # nobody typed it; a dim line says why it went out
         if entry.kind in _TOLD:
             text = one_line(text_of(entry.message), 300)
             return self.said(f"{_TOLD[entry.kind]} to the model: {text}", "dim")
