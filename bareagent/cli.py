@@ -56,6 +56,34 @@ Continue = Annotated[bool, typer.Option("-c", "--continue", help="Go on with thi
 Resume = Annotated[
     str, typer.Option("-r", "--resume", metavar="ID", help="Go on with a session; ? picks one.")
 ]
+OutputForm = Annotated[
+    Output,
+    typer.Option(metavar="FORM", show_default=False, help="What -p prints: text, json or stream-json."),
+]
+ModeName = Annotated[
+    Mode | None, typer.Option(metavar="MODE", help="Permission mode: default, auto, plan or bypass.")
+]
+ProviderName = Annotated[str, typer.Option(metavar="NAME", help="A preset, a provider of yours, or local.")]
+SessionsFolder = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where sessions are saved.")]
+SettingsFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Settings instead of the user's file.")
+]
+
+
+def _limit(value: float) -> float:
+    if value < 0:
+        raise UsageError("--max-turns and --max-cost take no negative number.")
+    return value
+
+
+MaxTurns = Annotated[
+    int,
+    typer.Option(metavar="N", callback=_limit, show_default=False, help="Model replies in a run; 0: as set."),
+]
+MaxCost = Annotated[
+    float,
+    typer.Option(metavar="USD", callback=_limit, show_default=False, help="Dollars in all; 0: as set."),
+]
 Version = Annotated[
     bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
 ]
@@ -65,19 +93,19 @@ Version = Annotated[
 def start(
     context: typer.Context,
     print_text: PrintText = None,
-    output: Annotated[Output, typer.Option(help="What -p prints.")] = "text",
+    output: OutputForm = "text",
     continue_: Continue = False,
     resume: Resume = "",
-    mode: Annotated[Mode | None, typer.Option(help="Permission mode.")] = None,
-    model: Annotated[str, typer.Option("-m", "--model", help="The model.")] = "",
-    provider: Annotated[str, typer.Option(help="A preset, a provider of yours, or local.")] = "",
-    max_turns: Annotated[int, typer.Option(min=0, help="Model replies in a run; 0: as set.")] = 0,
-    max_cost: Annotated[float, typer.Option(min=0, help="Dollars in all; 0: as set.")] = 0.0,
+    mode: ModeName = None,
+    model: Annotated[str, typer.Option("-m", "--model", metavar="NAME", help="The model.")] = "",
+    provider: ProviderName = "",
+    max_turns: MaxTurns = 0,
+    max_cost: MaxCost = 0.0,
     no_session: Annotated[bool, typer.Option("--no-session", help="Save nothing.")] = False,
-    transcripts: Annotated[Path | None, typer.Option(help="Folder of the saved sessions.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings file instead of the user's.")] = None,
+    transcripts: SessionsFolder = None,
+    config: SettingsFile = None,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
-    debug: Annotated[bool, typer.Option(help="Write a debug log; show tracebacks.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Write a debug log; show tracebacks.")] = False,
     _: Version = False,
 ) -> None:
     """Start a conversation, or answer one text with -p."""
@@ -190,6 +218,9 @@ def run(arguments: Sequence[str]) -> int:
         return result if isinstance(result, int) else 0
     except Exit as left:
         return left.exit_code
+    except SystemExit:
+        # Typer's end where nobody reads stdout any more: who closed the pipe has had enough, that is no fault.
+        return 0
     except TyperException as error:
         return _tell(UsageError(error.format_message(), "bareagent --help lists flags and commands"))
     except (KeyboardInterrupt, Abort):

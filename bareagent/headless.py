@@ -69,7 +69,8 @@ class Printer:
     async def refuse(self, question: Question, /) -> Answer:
         """Answer a question with no: the model hears why, the user what was asked."""
         about = question.detail if question.detail_as == "command" else question.reason
-        asked = one_line(f"{question.title} {about}", MAX_ASKED_CELLS)
+        asker = f"subagent {question.agent}: " if question.agent else ""
+        asked = one_line(f"{asker}{question.title} {about}", MAX_ASKED_CELLS)
         self.note(f"Nobody can be asked in print mode, so not allowed: {asked}")
         return Answer(verdict="no", text=NO_ONE_TO_ASK)
 

@@ -213,6 +213,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     `permission`: may this call run; `rule` is what "a" would grant, `detail` the command or diff.
     `choice`: one of `options`, or free text if there are none. `plan`: approve a plan.
+    `agent`: the subagent that asks, empty for the conversation in front.
     """
 
     kind: Literal["permission", "choice", "plan"]
@@ -222,6 +223,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
     rule: str = ""
     reason: str = ""
+    agent: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,13 +24,14 @@ from bareagent.loop import agent_loop
 from bareagent.messages import Block, user
 from bareagent.platform import make_private_folder
 from bareagent.sanitize import one_line
-from bareagent.seams import Ask, Emit, Output, Provider
+from bareagent.seams import Answer, Ask, Emit, Output, Provider, Question
 from bareagent.session import Session, View
 from bareagent.store.log import Log
 from bareagent.store.places import LOG_NAME
 from bareagent.tools.subagent import COMPACTION_THRESHOLD, mode_for, system_prompt, tools_for
 
 PROGRESS_CELLS = 80
+TASK_CELLS = 40
 LEAST_USD = 1e-9
 """What is left of a used-up `limits.cost_usd`: nothing, but not "no limit"."""
 
@@ -76,14 +77,12 @@ class Spawner:
         """Run a task to its end and return the final text."""
         name = self._next_name()
         session = self._session(name, type, task)
-        emit = _Progress(self._emit, name)
+        emit, ask = _Progress(self._emit, name), _Asking(self._ask, f"{name} ({one_line(task, TASK_CELLS)})")
         config = self._settings()
         box = self._toolbox(session, type, name)
-        box.spawn = Spawner(
-            session, self._provider, box, config, emit, self._ask, self._head, self._depth + 1
-        )
+        box.spawn = Spawner(session, self._provider, box, config, emit, ask, self._head, self._depth + 1)
         try:
-            stop = await agent_loop(session, self._provider, box, config, emit, self._ask)
+            stop = await agent_loop(session, self._provider, box, config, emit, ask)
         finally:
             emit.end()
             await box.jobs.end_all()
@@ -169,6 +168,18 @@ class Spawner:
         for model, usage in session.view.usage.items():
             self._parent.record(UsageEntry(usage=usage, model=model, purpose="subagent", cost_usd=cost_usd))
             cost_usd = 0.0
+
+
+class _Asking:
+    """Lets a question say which subagent asks."""
+
+    def __init__(self, ask: Ask, name: str) -> None:
+        self._ask = ask
+        self._name = name
+
+    async def __call__(self, question: Question, /) -> Answer:
+        inner = f", {question.agent}" if question.agent else ""
+        return await self._ask(msgspec.structs.replace(question, agent=self._name + inner))
 
 
 class _Progress:

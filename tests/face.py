@@ -112,6 +112,10 @@ class FakeFace:
     def sample(self, theme: str, text: str) -> tuple[str, ...]:
         return (theme, text)
 
+    @property
+    def theme(self) -> str:
+        return self.themes[-1] if self.themes else "auto"
+
     def use_theme(self, name: str) -> None:
         self.themes.append(name)
 

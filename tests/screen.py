@@ -28,6 +28,7 @@ KEYS = {
 PROMPT = "bareagent> "
 WAIT_S = 20.0
 LOOK_EACH_S = 0.2
+ANSWER_S = 0.35
 
 
 def key(name: str) -> str:
@@ -177,6 +178,13 @@ class Terminal:
         for name in names:
             self.child.send(key(name))
             self.pump(0.01)
+
+    def answer(self, *names: str) -> None:
+        """Press keys at a question that stands there: what comes too soon after it answers nothing."""
+        until = time.monotonic() + ANSWER_S
+        while time.monotonic() < until:
+            self.pump()
+        self.press(*names)
 
     def enter(self, line: str) -> None:
         """Type a line and send it."""

@@ -92,7 +92,7 @@ def test_modes_are_given_back(start_server: StartServer, project: Path, home: Pa
         shell.wait("echo: after")
         shell.wait_prompt()
         shell.enter("/exit")
-        shell.wait("Go on with: bareagent --resume")
+        shell.wait(f"Go on with: {PROGRAM[0]} -m bareagent --resume")
         shell.send("echo b-$((1+2)); stty -a | grep -o ' echo '\r")
         shell.wait("b-3")
         shell.wait(lambda t: "\n echo\n" in t.text + "\n")

@@ -206,38 +206,46 @@ def test_what_ends_in_the_background_wakes(start_server: StartServer, project: P
 
 
 def nothing_answers(t: Terminal, project: Path) -> None:
-    """A paste answers nothing, bracketed or not; nor does a key that means nothing."""
+    """A paste answers nothing, bracketed or not; nor does a key that means nothing. The draft keeps them."""
+    t.answer()
     t.paste("y\n")
     t.send("y\ry\r")
     t.press("tab", "left")
-    t.settle(0.05)
+    t.wait("No answer, so kept as your draft: y y y")
     assert not (project / "one").exists()
     assert t.is_busy
+    t.answer("enter")  # behind stray letters Enter is no answer, either
+    t.settle(0.05)
+    assert t.is_busy
+    t.answer()
 
 
 def answers(t: Terminal) -> None:
-    t.press("y")
+    t.answer("y")
     t.wait("touch two")
-    t.press("n")
+    t.answer("n")
     t.wait("touch three")
-    t.press("enter")
+    t.answer("enter")
     t.wait("touch four")
-    t.press("c")
+    t.answer("c")
     t.wait("why not>")
     t.enter("rather use mkdir")
     t.wait("touch five")
-    t.press("e")
+    t.answer("e")
     t.wait("command> touch five")
     t.send("-edited")
     t.wait("five-edited")
     t.press("enter")
     t.wait("2. blue")
-    t.press("2")
+    t.answer("2")
     t.wait("May write_file run?")
     t.wait("+new")
-    t.press("y")
+    t.answer("y")
     t.wait("Done.")
     t.wait_prompt()
+    t.wait(lambda t: t.draft == "y")
+    t.press("c-c")
+    t.wait(lambda t: "bareagent> y" not in t.shown_text)
 
 
 def test_questions(start_server: StartServer, project: Path, home: Path) -> None:
@@ -277,7 +285,7 @@ def test_always_makes_the_rule_it_says(start_server: StartServer, project: Path,
     with repl(project, home=home, server=server) as t:
         t.enter("go")
         t.wait("a this session: bash(echo")
-        t.press("a")
+        t.answer("a")
         t.wait("Allowed for this session: bash(echo")
         t.wait("Done.")
         t.wait_prompt()

@@ -165,7 +165,7 @@ class Repl(Talk):
             case JobsChanged():
                 self._standing.n_jobs = len(heard.running)
                 self.wake()
-        self.show(self.live.hear(heard))
+        self._print(self.live.hear(heard))
 
     async def ask(self, question: Question, /) -> Answer:
         """Ask the user, in place."""
@@ -207,7 +207,7 @@ class Repl(Talk):
             self._ticker.cancel()
             self._ticker = None
         took = self.live.elapsed_s
-        self.show(self.live.end())
+        self._print(self.live.end())
         if took > RING_AFTER_S:
             self._ring("The run has ended")
         self._measure()
@@ -224,7 +224,7 @@ class Repl(Talk):
         now.model, now.mode = start.model_name(agent), agent.mode
         view = agent.session.view
         now.session = view.name if view.name and not view.is_name_automatic else agent.session.full_id
-        now.n_queued = len(self.queued)
+        now.n_queued = len(self.queued) + len(self.held)
         now.cost_usd = view.cost_usd
         return now
 
@@ -244,10 +244,12 @@ class Repl(Talk):
         if not self.is_working:
             now.size = agent.context_tokens() if agent.session.messages else 0
 
-    def give_back(self, lines: list[str]) -> None:
-        """Put lines that were not sent before the draft."""
-        kept = [text for text in (*lines, self.screen.draft.text) if text]
-        self.set_draft("\n".join(kept))
+    def give_back(self, line: str) -> bool:
+        """Make a line that cannot be sent the draft, where none is begun."""
+        if self.screen.draft.text:
+            return False
+        self.set_draft(line)
+        return True
 
     def whole(self, line: str) -> str:
         """Return a line with its folded pastes."""
@@ -262,19 +264,22 @@ class Repl(Talk):
 
     def say(self, text: str, level: Level = "info") -> None:
         """Print lines of the program's own."""
-        self.show(self.live.said(text, level))
+        self._print(self.live.said(text, level))
 
     def show(self, lines: Sequence[str]) -> None:
         """Print finished rows."""
-        self.screen.print(lines)
+        self._print(self.live.shown(lines))
+
+    def _print(self, rows: Sequence[str]) -> None:
+        self.screen.print(rows)
 
     def echo(self, line: str) -> None:
         """Show a line of the user's."""
-        self.show(self.live.echo(line))
+        self._print(self.live.echo(line))
 
     def echo_command(self, line: str) -> None:
         """Show a command that was typed."""
-        self.show(self.live.command(line))
+        self._print(self.live.command(line))
 
     async def pick(
         self,
@@ -286,9 +291,7 @@ class Repl(Talk):
         is_all: bool = False,
     ) -> Picked | None:
         """Let the user choose a row."""
-        return await self.asking.pick(
-            title, rows, has_all=has_all, can_edit=can_edit, is_all=is_all
-        )
+        return await self.asking.pick(title, rows, has_all=has_all, can_edit=can_edit, is_all=is_all)
 
     async def confirm(self, question: str) -> bool:
         """Ask yes or no."""
@@ -302,7 +305,9 @@ class Repl(Talk):
             self.say(text)
 
     def set_draft(self, text: str) -> None:
-        """Put a text into the input line."""
+        """Put a text into the input line; a draft that stands there goes to the history."""
+        if self.screen.draft.text:
+            self.screen.draft.append_to_history()
         self._hands.set_draft(text)
 
     def clear_screen(self) -> None:
@@ -314,6 +319,11 @@ class Repl(Talk):
         look = themed(theme, has_colour=self._has_colour, is_light=self._is_light)
         changes = [paint("+ added", look.inserted), paint("- taken away", look.deleted)]
         return (*(row for row in render(text, self.width - 2, look).splitlines() if row), *changes)
+
+    @property
+    def theme(self) -> str:
+        """The theme in use."""
+        return self.ui.theme
 
     def use_theme(self, name: str) -> None:
         """Change the colours from here on."""

@@ -1,6 +1,7 @@
 """One question at a time: who asked waits, what is typed goes to the panel or list in front."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -9,6 +10,9 @@ from bareagent.repl.picker import Picker
 from bareagent.repl.questions import Panel
 from bareagent.repl.styles import Styles
 from bareagent.seams import Answer, Question
+
+GRACE_S = 0.3
+"""What is pressed so soon after a question has come up was not meant for it."""
 
 
 class Front(Protocol):
@@ -38,6 +42,12 @@ class Asking:
         self._on_question = on_question
         self._turn = asyncio.Lock()
         self._outcome: asyncio.Future[Any] | None = None
+        self._seen_at: float | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        """The question has not stood there long enough to have been read: no key can be meant for it."""
+        return self._seen_at is None or time.monotonic() - self._seen_at < GRACE_S
 
     @property
     def is_open(self) -> bool:
@@ -66,7 +76,7 @@ class Asking:
 
     async def _asked(self, panel: Panel) -> Any:
         async with self._turn:
-            self.panel = panel
+            self.panel, self._seen_at = panel, None
             self._on_question(panel.question)
             try:
                 return await self._decided()
@@ -182,4 +192,5 @@ class Asking:
             return self.picker.lines(width, max_rows - 1, look)
         if self.panel is None:
             return None
+        self._seen_at = self._seen_at or time.monotonic()
         return self.panel.rows(width, max_rows - bool(self.panel.writing), look)

@@ -119,6 +119,8 @@ def preview_lines(preview: Preview, width: int, styles: Styles) -> list[str]:
     sizes = f"{preview.tokens_before:,} → about {preview.tokens_after:,} tokens{price} · nothing was changed"
     lines = [cut(sizes, width)]
     for name, items in (("Into the summary", preview.goes), ("Stays word for word", preview.stays)):
+        if not items:
+            continue
         lines.append(paint(cut(f"{name} ({len(items)}):", width), styles.subheading))
         lines += [cut(f"  {item}", width) for item in _ends(items)]
     return lines

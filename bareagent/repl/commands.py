@@ -8,8 +8,8 @@ from bareagent.errors import UsageError
 from bareagent.repl import commands_context, commands_program, commands_session
 from bareagent.repl.face import Face
 from bareagent.repl.skills import skills_of
-from bareagent.repl.table import COMMANDS, Command, command
-from bareagent.repl.view import cut
+from bareagent.repl.table import ANY, COMMANDS, Command, command
+from bareagent.repl.view import cut, wrapped
 from bareagent.sanitize import one_line
 from bareagent.tools.base import ToolError
 from bareagent.tools.skills import Skill, invocation
@@ -30,6 +30,8 @@ _MEANT = {
     "memory": "pins",
     "history": "sessions",
 }
+NEAR = 0.65
+"""A name less like what was typed is not offered (difflib's ratio)."""
 _PARTS = (commands_context, commands_program, commands_session)
 
 
@@ -43,7 +45,7 @@ def is_safe(line: str) -> bool:
     """Tell whether a line is a command that may be answered while a run goes on."""
     match = _WORD.fullmatch(line.strip())
     known = COMMANDS.get(match[1].lower()) if match else None
-    return known is not None and known.is_safe
+    return known is not None and match is not None and known.is_safe((match[2] or "").strip())
 
 
 async def dispatch(face: Face, line: str) -> bool:
@@ -86,13 +88,14 @@ def unknown(name: str, names: Sequence[str]) -> UsageError:
     """Return the error that names the nearest command."""
     meant = _MEANT.get(name.lower())
     begins = [each for each in names if each.startswith(name.lower())]
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.0)
-    nearest = meant or next(iter(begins + near), "help")
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=NEAR)
+    nearest = meant or next(iter(begins + near), "")
     hint = "/help lists all commands; a line that begins with // is sent with one slash."
-    return UsageError(f"There is no command /{one_line(name, 40)}. The nearest is /{nearest}.", hint)
+    told = f" The nearest is /{nearest}." if nearest else ""
+    return UsageError(f"There is no command /{one_line(name, 40)}.{told}", hint)
 
 
-@command("help", "[command]", argument="command", is_safe=True)
+@command("help", "[command]", argument="command", safe=ANY)
 async def show_help(face: Face, argument: str) -> None:
     """List the commands, or explain one."""
     name = argument.removeprefix("/").lower()
@@ -103,8 +106,9 @@ async def show_help(face: Face, argument: str) -> None:
     if known is None:
         raise unknown(name, list(COMMANDS))
     face.say(f"{known.title}\n  {known.help}.")
-    if known.more:
-        face.say("\n".join(f"  {text}".rstrip() for text in known.more.split("\n")), "dim")
+    for part in known.more.split("\n\n") if known.more else ():
+        rows = wrapped(" ".join(part.split()), max(face.width - 2, 8))
+        face.say("\n".join(f"  {row}" for row in rows), "dim")
 
 
 def help_lines(face: Face) -> list[str]:

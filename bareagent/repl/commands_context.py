@@ -10,13 +10,13 @@ from bareagent.repl import charts
 from bareagent.repl.face import Face
 from bareagent.repl.pickers import price_of
 from bareagent.repl.rows import money
-from bareagent.repl.table import command
+from bareagent.repl.table import ANY, command
 from bareagent.repl.view import todo_rows
 from bareagent.sanitize import clean, counted, one_line
 from bareagent.session import Session
 
 
-@command("compact", "[focus]", words=("preview", "undo", "--facts"))
+@command("compact", "[focus]", words=("preview", "undo", "--facts"), safe=("preview",))
 async def compact(face: Face, argument: str) -> None:
     """Compact the conversation now; preview, undo and --facts too.
 
@@ -36,7 +36,7 @@ async def compact(face: Face, argument: str) -> None:
             await agent.compact(argument)
 
 
-@command("context", is_safe=True)
+@command("context", safe=ANY)
 async def context(face: Face, _argument: str) -> None:
     """Show what fills the window, and what could be cleared."""
     picture = face.agent.picture()
@@ -49,7 +49,7 @@ def bill(face: Face) -> Cost:
     return account(face.agent.session.entries(), lambda name: price_of(face.agent, name))
 
 
-@command("cost", "[--cache]", words=("--cache",), is_safe=True)
+@command("cost", "[--cache]", words=("--cache",), safe=ANY)
 async def cost(face: Face, argument: str) -> None:
     """Show what this session cost; --cache: each break of the cache.
 
@@ -62,7 +62,7 @@ async def cost(face: Face, argument: str) -> None:
     face.show(draw(bill(face), face.width, face.styles))
 
 
-@command("status", is_safe=True)
+@command("status", safe=ANY)
 async def status(face: Face, _argument: str) -> None:
     """Show session, model, mode, context and masked secrets."""
     face.say(
@@ -104,7 +104,7 @@ def _state(session: Session) -> str:
     return " · read only" if session.is_read_only else ""
 
 
-@command("todo", is_safe=True)
+@command("todo", safe=ANY)
 async def todo(face: Face, _argument: str) -> None:
     """Show the todo list."""
     items = face.agent.session.view.todo
@@ -136,7 +136,7 @@ def last_answer(session: Session, nth: int = 1) -> str:
     return found[nth - 1] if 1 <= nth <= len(found) else ""
 
 
-@command("pins", is_safe=True)
+@command("pins", safe=ANY)
 async def pins(face: Face, _argument: str) -> None:
     """List what is pinned."""
     kept = face.agent.session.view.pins

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bareagent.repl.commands import ordered
+from bareagent.repl.commands import Command, ordered
 
 BEGIN = "<!-- commands: made from the table in bareagent/repl -->"
 END = "<!-- end of commands -->"
@@ -26,11 +26,20 @@ def _cell(text: str) -> str:
 
 def as_sections() -> str:
     """Return a section a command, with its whole help."""
-    parts = []
-    for each in ordered():
-        during = " Answers during a run, too." if each.is_safe else ""
-        parts.append(f"### {each.title}\n\n{each.help}.{during}" + (f"\n\n{each.more}" if each.more else ""))
-    return "\n\n".join(parts)
+    return "\n\n".join(map(_section, ordered()))
+
+
+def _section(each: Command) -> str:
+    more = f"\n\n{each.more}" if each.more else ""
+    return f"### {each.title}\n\n{each.help}.{during(each)}{more}"
+
+
+def during(each: Command) -> str:
+    """Return what is said of a command during a run; empty where it then waits."""
+    if each.safe is None or (each.safe and not each.usage):
+        return " Answers during a run, too."
+    forms = " and ".join(f"`/{each.name} {argument}".rstrip() + "`" for argument in each.safe)
+    return f" {forms} answers during a run, too." if forms else ""
 
 
 def renewed(text: str, made: str) -> str:

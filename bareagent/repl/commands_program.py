@@ -15,7 +15,7 @@ from bareagent.repl.face import Face, Row
 from bareagent.repl.pickers import model_of, pick_mode, pick_model, switch_cost
 from bareagent.repl.skills import skills_of
 from bareagent.repl.styles import THEMES
-from bareagent.repl.table import command
+from bareagent.repl.table import ANY, SHOWN, command
 from bareagent.repl.view import cut
 from bareagent.sanitize import one_line
 
@@ -25,14 +25,19 @@ _SAMPLE = (
 )
 
 
-@command("model", "[name]", argument="model")
+def _can_pick(face: Face) -> bool:
+    """Tell whether a list can be put in front: during a run the run has the keys."""
+    return face.is_terminal and not face.agent.is_running
+
+
+@command("model", "[name]", argument="model", safe=SHOWN)
 async def model(face: Face, argument: str) -> None:
     """Show or change the model.
 
     Another model's cache is cold: what the next call costs by that is said.
     """
     agent = face.agent
-    name = argument or await pick_model(face)
+    name = argument or (await pick_model(face) if _can_pick(face) else "")
     if not name:
         face.say(f"Model: {agent.provider.name}/{agent.provider.model.name}")
         return
@@ -48,10 +53,10 @@ async def _use_mode(face: Face, name: str) -> None:
     face.say(f"Mode: {face.agent.mode}", "warning" if name == "bypass" else "info")
 
 
-@command("mode", "[name]", argument="mode")
+@command("mode", "[name]", argument="mode", safe=SHOWN)
 async def mode(face: Face, argument: str) -> None:
     """Show or change the permission mode."""
-    name = argument or await pick_mode(face)
+    name = argument or (await pick_mode(face) if _can_pick(face) else "")
     if name:
         await _use_mode(face, name)
     else:
@@ -88,7 +93,7 @@ async def retry(face: Face, _argument: str) -> None:
     await face.retry()
 
 
-@command("tools", is_safe=True)
+@command("tools", safe=ANY)
 async def tools(face: Face, _argument: str) -> None:
     """List the tools the model may call; * changes something."""
     found = face.agent.box.tools
@@ -102,7 +107,7 @@ async def tools(face: Face, _argument: str) -> None:
         face.say(cut(f"{mark} {tool.name:{size}}  {first}", face.width))
 
 
-@command("skills", is_safe=True)
+@command("skills", safe=ANY)
 async def skills(face: Face, _argument: str) -> None:
     """List the skills; /skill-name sends one."""
     found = skills_of(face)
@@ -115,7 +120,7 @@ async def skills(face: Face, _argument: str) -> None:
         face.say(cut(f"/{skill.name}  {skill.description} ({where})", face.width))
 
 
-@command("config", "[rules]", words=("rules", "forget"))
+@command("config", "[rules]", words=("rules", "forget"), safe=("", "rules"))
 async def config(face: Face, argument: str) -> None:
     """Show settings that were changed; rules: what was granted.
 
@@ -170,12 +175,13 @@ def _forget_rule(face: Face, row: int) -> None:
     face.say(f"No longer granted: {one_line(rule, max(face.width - 20, 8))}")
 
 
-@command("theme", "[name]", argument="theme")
+@command("theme", "[name]", argument="theme", safe=SHOWN)
 async def theme(face: Face, argument: str) -> None:
     """Change the colours: auto, dark, light, ansi or mono."""
-    name = argument or await _pick_theme(face)
+    name = argument or (await _pick_theme(face) if _can_pick(face) else "")
     if not name:
-        face.say(f"Themes: {', '.join(THEME_NAMES)}")
+        others = ", ".join(name for name in THEME_NAMES if name != face.theme)
+        face.say(f"Theme: {face.theme} (there are also {others})")
         return
     if name not in THEME_NAMES:
         raise UsageError(f"There is no theme {one_line(name, 40)}.", f"Themes: {', '.join(THEME_NAMES)}")
@@ -184,14 +190,17 @@ async def theme(face: Face, argument: str) -> None:
 
 
 async def _pick_theme(face: Face) -> str:
-    if not face.is_terminal:
-        return ""
-    rows = [Row(key=name, text=name, sample=face.sample(name, _SAMPLE)) for name in THEME_NAMES]
+    rows = [_theme_row(face, name) for name in THEME_NAMES]
     picked = await face.pick("Choose a theme", lambda _: rows)
     return picked.key if picked else ""
 
 
-@command("copy", "[n]", is_safe=True)
+def _theme_row(face: Face, name: str) -> Row:
+    detail = "in use" if name == face.theme else ""
+    return Row(key=name, text=name, detail=detail, sample=face.sample(name, _SAMPLE))
+
+
+@command("copy", "[n]", safe=ANY)
 async def copy(face: Face, argument: str) -> None:
     """Put the last answer, or the nth from the end, on the clipboard."""
     if argument and not re.fullmatch(r"[1-9]\d{0,3}", argument):

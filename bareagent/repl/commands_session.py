@@ -14,7 +14,7 @@ from bareagent.repl.pickers import (
 )
 from bareagent.repl.recap import Line, changed_since, changed_text, lines_of, recap_rows
 from bareagent.repl.rows import session_lines
-from bareagent.repl.table import command
+from bareagent.repl.table import ANY, SHOWN, command
 from bareagent.sanitize import clean, one_line
 from bareagent.store.export import FORMATS, document, write_new
 
@@ -38,7 +38,7 @@ async def clear(face: Face, argument: str) -> None:
     face.agent.new(argument)
 
 
-@command("sessions", is_safe=True)
+@command("sessions", safe=ANY)
 async def sessions(face: Face, _argument: str) -> None:
     """List this project's saved sessions; /resume takes a row."""
     cards = cards_here(face.agent)
@@ -96,7 +96,7 @@ async def _go_on_locked(face: Face, wanted: str, error: SessionLocked) -> bool:
     return True
 
 
-@command("name", "[text]")
+@command("name", "[text]", safe=SHOWN)
 async def name(face: Face, argument: str) -> None:
     """Name this session; /resume finds it by its name."""
     if argument:
@@ -171,7 +171,7 @@ async def export(face: Face, argument: str) -> None:
     face.say(f"Exported to {clean(str(path))}")
 
 
-@command("transcript")
+@command("transcript", safe=ANY)
 async def transcript(face: Face, _argument: str) -> None:
     """Read the whole conversation in a pager."""
     session = face.agent.session

@@ -47,6 +47,10 @@ class Face(Protocol):
     def is_terminal(self) -> bool:
         """False for pipes and dumb terminals: no colours, no pickers."""
 
+    @property
+    def theme(self) -> str:
+        """The theme in use, as `ui.theme` calls it."""
+
     def say(self, text: str, level: Level = "info") -> None:
         """Print lines of the program's own."""
 

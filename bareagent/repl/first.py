@@ -7,6 +7,7 @@ from collections.abc import Callable
 from prompt_toolkit.buffer import Buffer
 
 from bareagent.cells import cells
+from bareagent.repl import edit
 from bareagent.repl.ansi import cut, paint
 from bareagent.repl.keys import Keyed
 from bareagent.repl.paste import Folds
@@ -175,7 +176,7 @@ class Hands:
     def control_d(self) -> None:
         """Leave where the draft is empty; else delete."""
         if self.screen.draft.text:
-            self.screen.draft.delete()
+            edit.delete_after(self.screen.draft)
         else:
             self.leave()
 
@@ -197,7 +198,10 @@ class Hands:
             draft.cut_selection()
             return
         n = self.folds.end_of_fold(draft.document.text_before_cursor)
-        draft.delete_before_cursor(max(n, 1))
+        if n:
+            draft.delete_before_cursor(n)
+        else:
+            edit.delete_before(draft)
 
     def panel_key(self, key: str) -> None:
         """Pass by: there is no question yet."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from bareagent.messages import text_of
 from bareagent.repl import first, toolbar, view
 from bareagent.repl.ansi import paint
-from bareagent.repl.questions import shown_input
+from bareagent.repl.questions import Panel, shown_input
 from bareagent.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 CYCLE = ("default", "auto", "plan")
 TYPING_S = 0.5
+"""Who typed within that time still types: what comes is meant for the draft, not for a question."""
 MAX_QUEUED_ROWS = 3
+STRAYED = "No answer, so kept as your draft: "
+HELD = "Not sent yet: Enter sends them in order, Up takes the last one back."
 
 
 class Hands(first.Hands):
@@ -26,6 +29,7 @@ class Hands(first.Hands):
         self.folds, self.waiting, self.postponed = before.folds, before.waiting, before.postponed
         self._repl = repl
         self._last_typed = 0.0
+        self._strayed: Panel | None = None
 
     @property
     def has_panel(self) -> bool:
@@ -65,9 +69,10 @@ class Hands(first.Hands):
 
     def recall(self) -> bool:
         """Take the last line that waits back into the draft."""
-        if not self._repl.queued:
+        line = self._repl.take_back()
+        if line is None:
             return super().recall()
-        self.set_draft(self._repl.queued.pop())
+        self.set_draft(line)
         return True
 
     def cycle_mode(self) -> None:
@@ -129,26 +134,42 @@ class Hands(first.Hands):
 
     def paste(self, text: str) -> None:
         """Take a pasted text; a question is never answered by one."""
-        if not self.has_panel:
-            super().paste(text)
-        elif self.is_writing:
+        if self.is_writing:
             self.screen.aside.insert_text(" ".join(text.split()))
+        elif self._repl.asking.picker is None:
+            self._strayed = self._repl.asking.panel
+            super().paste(text)
 
     def panel_key(self, key: str) -> None:
         """Answer a question, move in a list; what comes in one piece was not typed by a hand."""
-        repl = self._repl
+        asking = self._repl.asking
         typed = self.screen.typed
         is_burst = typed is not None and typed.is_burst
-        if not repl.asking.is_writing and (is_burst or self._was_typing()):
-            self._last_typed = time.monotonic() if self._was_typing() else self._last_typed
-            return
-        if key == "enter" and is_burst:
-            return
-        repl.asking.key(key)
+        if asking.is_writing or asking.panel is None:
+            if not is_burst or (asking.is_writing and key != "enter"):
+                asking.key(key)
+        elif is_burst or asking.is_fresh or self._is_typing() or not self._is_answer(asking.panel, key):
+            self._stray(key)
+        else:
+            asking.key(key)
 
-    def _was_typing(self) -> bool:
-        """A question came up while the user was typing: these keys were meant for the draft."""
+    def _is_answer(self, panel: Panel, key: str) -> bool:
+        if key == "enter":
+            return panel.knows("\r") and self._strayed is not panel
+        return panel.knows(key)
+
+    def _is_typing(self) -> bool:
+        """The user is in the middle of a line: these keys are meant for the draft."""
         return bool(self.screen.draft.text) and time.monotonic() - self._last_typed < TYPING_S
+
+    def _stray(self, key: str) -> None:
+        """Keep what a question cannot take: it is the draft's."""
+        if key == "backspace":
+            super().backspace()
+        elif len(key) == 1 and (key.isprintable() or key == "\n"):
+            self._strayed = self._repl.asking.panel
+            self.screen.draft.insert_text(key)
+        self.screen.redraw()
 
     def note_typing(self) -> None:
         """Hear that the draft has changed."""
@@ -174,7 +195,7 @@ class Hands(first.Hands):
     def moving(self, width: int, max_rows: int) -> list[str]:
         """Return what moves above the input: the tail, running calls, what waits, the status line."""
         repl = self._repl
-        below = self._queued(width, min(MAX_QUEUED_ROWS, max(max_rows - 2, 0)))
+        below = self._waiting(width, min(MAX_QUEUED_ROWS, max(max_rows - 2, 0)))
         is_choosing = repl.asking.is_open and not (repl.is_ready and repl.agent.is_running)
         if repl.is_working and not is_choosing and max_rows > 0:
             below = [repl.live.status(width), *below]
@@ -184,20 +205,31 @@ class Hands(first.Hands):
             above = [*above, ""]
         return [*above, *below][-max_rows:] if max_rows > 0 else []
 
-    def _queued(self, width: int, max_rows: int) -> list[str]:
+    def _waiting(self, width: int, max_rows: int) -> list[str]:
         if not self._repl.is_ready:
             return super().moving(width, max_rows)
-        waiting = [("steers", line) for line in self._repl.agent.box.steered]
-        waiting += [("queued", line) for line in self._repl.queued]
+        repl = self._repl
+        waiting = [("steers", line) for line in repl.agent.box.steered]
+        waiting += [("queued", line) for line in repl.queued]
+        waiting += [("held", line) for line in repl.held]
         rows = [view.cut(f"  {what}: {one_line(line, 4 * width)}", width) for what, line in waiting]
         more = len(rows) - max_rows
         if more > 0:
             rows = [*rows[: max(max_rows - 1, 0)], f"  … {more + 1} more"][:max_rows]
-        return [paint(row, self._repl.styles.faint) for row in rows]
+        if repl.held and not repl.is_working:
+            rows = [view.cut(HELD, width), *rows][: max_rows + 1]
+        return [paint(row, repl.styles.faint) for row in rows]
 
     def panel(self, width: int, max_rows: int) -> list[str] | None:
-        """Return the question or list in front."""
-        return self._repl.asking.rows(width, max_rows, self._repl.styles)
+        """Return the question or list in front, and what was typed into the draft meanwhile."""
+        asking = self._repl.asking
+        draft = one_line(self.screen.draft.text, 4 * width)
+        has_note = bool(draft) and asking.panel is not None and self._strayed is asking.panel
+        rows = asking.rows(width, max_rows - has_note, self._repl.styles)
+        if rows is None or not has_note:
+            return rows
+        note = paint(view.cut(f"{STRAYED}{draft}", width), self._repl.styles.faint)
+        return [*rows, note][:max_rows]
 
     def panel_label(self) -> str:
         """Return what stands before the panel's text line."""

@@ -5,10 +5,13 @@ from typing import Any, Protocol
 
 import msgspec
 from prompt_toolkit.application import get_app
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, FilterOrBool, is_searching, to_filter, vi_insert_mode
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+
+from bareagent.repl import edit
 
 
 class Keyed(Protocol):
@@ -146,10 +149,12 @@ TABLE = (
 
 OTHERS = (
     ("Enter on an empty line", "after a failed call: send it again"),
+    ("Left Right Delete", "move and delete by whole characters, joined emoji too"),
     ("Ctrl-R", "search the history"),
     ("Ctrl-A Ctrl-E Ctrl-K Ctrl-U Ctrl-W Ctrl-Y", "move, cut and paste as in a shell"),
 )
-"""What prompt_toolkit binds by itself and the docs name."""
+"""What the docs name beside the table: keys of prompt_toolkit's own, and those of `_BY_GRAPHEME`."""
+_BY_GRAPHEME = {"left": edit.go_left, "right": edit.go_right, "delete": edit.delete_after}
 
 PANEL_KEYS = ("up", "down", "tab", "c-r", "c-d", "enter", "backspace")
 
@@ -163,10 +168,13 @@ def bindings(keyed: Callable[[], Keyed], has_panel: FilterOrBool, is_writing: Fi
         if key.names == "Esc":
             where &= ~Condition(_is_vi) | ~vi_insert_mode
         _bind(made, key, keyed, where)
+    made.add("backspace", filter=panel & writing)(_on_buffer(edit.delete_before))
     for name in PANEL_KEYS:
         # In the text line Backspace edits it.
         where = panel & ~writing if name == "backspace" else panel
         made.add(name, filter=where)(_panel_key(keyed, name))
+    for name, act in _BY_GRAPHEME.items():
+        made.add(name, filter=(~panel | writing) & ~is_searching & _has_no_selection)(_on_buffer(act))
     made.add(Keys.Any, filter=panel & ~writing)(lambda event: keyed().panel_key(event.data))
     made.add(Keys.BracketedPaste)(lambda event: keyed().paste(event.data))
     return made
@@ -182,6 +190,15 @@ def _bind(made: KeyBindings, key: Key, keyed: Callable[[], Keyed], where: Filter
 
     for sequence in key.keys:
         made.add(*sequence, filter=where)(act)
+
+
+@Condition
+def _has_no_selection() -> bool:
+    return get_app().current_buffer.selection_state is None
+
+
+def _on_buffer(act: Callable[[Buffer], None]) -> Callable[[KeyPressEvent], Any]:
+    return lambda event: act(event.current_buffer)
 
 
 def _panel_key(keyed: Callable[[], Keyed], name: str) -> Callable[[KeyPressEvent], Any]:

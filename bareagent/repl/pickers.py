@@ -136,12 +136,15 @@ async def wanted_session(face: Face, text: str) -> str:
 
 async def pick_line(face: Face, lines: Sequence[Line], title: str) -> Line | None:
     """Let the user choose one of their lines."""
-    rows = [
-        Row(key=str(k), text=one_line(line.text, _TITLE_CELLS), detail=f"{k}", preview=line.text[:1000])
-        for k, line in enumerate(lines, 1)
-    ]
+    rows = [_line_row(k, line) for k, line in enumerate(lines, 1)]
     picked = await face.pick(title, lambda _: rows)
     return lines[int(picked.key) - 1] if picked else None
+
+
+def _line_row(number: int, line: Line) -> Row:
+    text = one_line(line.text, _TITLE_CELLS)
+    preview = line.text[:1000] if line.text != text else ""
+    return Row(key=str(number), text=text, detail=f"{number}", preview=preview)
 
 
 def model_of(agent: Agent, name: str) -> ModelInfo:

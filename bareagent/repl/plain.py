@@ -25,6 +25,9 @@ from bareagent.sanitize import valid_unicode
 from bareagent.seams import Answer, Question
 from bareagent.tools.process import kill_all
 
+WORDS = {"": "n", "yes": "y", "no": "n", "always": "a", "edit": "e", "comment": "c"}
+"""What a question takes beside its keys; an empty line is no."""
+
 EXITS = {"SIGTERM": 143, "SIGHUP": 129}
 
 
@@ -150,7 +153,7 @@ class PlainRepl(Talk):
 
     def emit(self, heard: AnyEntry | AnyDelta, /) -> None:
         """Take one entry or delta."""
-        self.show(self.live.hear(heard))
+        self._print(self.live.hear(heard))
         if isinstance(heard, Retrying) and not heard.agent:
             self.say(f"{view.retrying(heard)} in {heard.delay_s:.0f} s", "dim")
         elif isinstance(heard, JobsChanged):
@@ -166,8 +169,12 @@ class PlainRepl(Talk):
             text = await self._line("answer> ")
             if panel.writing:
                 return panel.written(text)
-            answer = panel.key(text.strip()[:1].lower() or "n")
-            if answer is not None:
+            word = text.strip().lower()
+            key = WORDS.get(word, word)
+            if not panel.knows(key):
+                self._lines.put_nowait(text)
+                self.say("This is no answer; the line waits until the run has ended.", "warning")
+            elif (answer := panel.key(key)) is not None:
                 return answer
 
     async def _line(self, label: str) -> str:
@@ -192,10 +199,13 @@ class PlainRepl(Talk):
 
     def say(self, text: str, level: Level = "info") -> None:
         """Print lines of the program's own."""
-        self.show(self.live.said(text, level))
+        self._print(self.live.said(text, level))
 
     def show(self, lines: Sequence[str]) -> None:
         """Print finished rows."""
+        self._print(self.live.shown(lines))
+
+    def _print(self, lines: Sequence[str]) -> None:
         if lines:
             self._write("".join(f"{line}\n" for line in lines))
 
@@ -208,21 +218,36 @@ class PlainRepl(Talk):
     def echo_command(self, line: str) -> None:
         """Show a command where it was not typed on this screen."""
         if not self._is_tty():
-            self.show(self.live.command(line))
+            self._print(self.live.command(line))
 
     def began(self) -> None:
         """Start the clock."""
         self.live.begin()
 
     def ended(self) -> None:
-        """Print what was left open."""
-        self.show(self.live.end())
+        """Print what was left open, and what was typed ahead of a stop."""
+        self._print(self.live.end())
+        if self.is_stopped and self._is_tty():
+            self._hold_typed()
         self.wake()
 
-    def give_back(self, lines: list[str]) -> None:
-        """Say which lines were not sent."""
-        for line in lines:
-            self.say(f"Not sent: {line}", "warning")
+    def _hold_typed(self) -> None:
+        """After a stop lines that were typed ahead wait for an empty line."""
+        n_lines = self._lines.qsize()
+        for line in [self._lines.get_nowait() for _ in range(n_lines)]:
+            if line is None:
+                self._lines.put_nowait(line)
+            elif line.strip():
+                self.held.append(line)
+        for line in self.held:
+            self.say(f"held: {line}", "dim")
+        if self.held:
+            self.say("Not sent yet: Enter on an empty line sends them in order.", "dim")
+
+    def give_back(self, line: str) -> bool:
+        """Say which line was not sent."""
+        self.say(f"Not sent: {line}", "warning")
+        return True
 
     async def pick(
         self,
@@ -259,6 +284,11 @@ class PlainRepl(Talk):
         """There are no colours to look at."""
         del theme, text
         return ()
+
+    @property
+    def theme(self) -> str:
+        """Lines have no colours."""
+        return "mono"
 
     def use_theme(self, name: str) -> None:
         """Stay without colours."""

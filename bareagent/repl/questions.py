@@ -31,6 +31,16 @@ class Panel:
         if question.kind == "choice" and not question.options:
             self.writing = "free"
 
+    def knows(self, char: str) -> bool:
+        """Tell whether a key means something here."""
+        if char == "\r":
+            return self.question.kind != "choice"
+        options = self.question.options
+        if self.question.kind == "choice":
+            return char in {"t", "n"} or (char.isdigit() and 1 <= int(char) <= len(options))
+        known = {"y", "n"} | ({"a"} if self.can_always else set()) | ({"e"} if self.can_edit else set())
+        return char in known or (char == "c" and not self.is_confirm)
+
     def key(self, char: str) -> Answer | None:
         """Take a key: an answer, or None where it gives none (yet)."""
         if self.question.kind == "choice":
@@ -105,6 +115,8 @@ class Panel:
         question = self.question
         texts = {"permission": f"May {one_line(question.title, 60)} run?" if not self.is_confirm else ""}
         title = texts.get(question.kind) or clean(question.title)
+        if question.agent:
+            title = f"Subagent {one_line(question.agent, 80)} asks: {title}"
         rows = [paint(row, styles.strong) for row in view.wrapped(title, width)]
         if question.reason:
             rows += [paint(row, styles.warning) for row in view.wrapped(clean(question.reason), width)[:2]]

@@ -1,5 +1,8 @@
 """The first lines of a conversation: what runs, what was found, what can be gone on with."""
 
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +21,7 @@ from bareagent.repl.styles import Styles
 from bareagent.sanitize import one_line
 from bareagent.tools import instructions
 
+NAME = "bareagent"
 DAY_S = 86_400
 N_EXCHANGES = 3
 MAX_LOOKED_AT = 100
@@ -73,7 +77,19 @@ def farewell(agent: Agent) -> list[str]:
         return []
     if not session.log.is_saved and not session.is_read_only:
         return ["The end of this session could not be saved and is lost."]
-    return [f"Go on with: bareagent --resume {session.full_id}"]
+    return [f"Go on with: {own_command()} --resume {session.full_id}"]
+
+
+def own_command(argv0: str = "", env_path: str | None = None) -> str:
+    """Return how this program is started again: by its name where the shell finds it, else as it was started."""
+    argv0 = argv0 or sys.argv[0]
+    if Path(argv0).name == "__main__.py":
+        python = sys.orig_argv[0] if sys.orig_argv else sys.executable
+        return f"{shlex.quote(python)} -m {NAME}"
+    found = shutil.which(NAME, path=env_path)
+    is_found = found is not None and Path(argv0).exists() and Path(found).samefile(argv0)
+    is_own = Path(argv0).name == NAME and Path(argv0).exists()
+    return shlex.quote(argv0) if is_own and not is_found else NAME
 
 
 def past(agent: Agent, width: int, look: Styles) -> list[str]:

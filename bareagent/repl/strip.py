@@ -18,6 +18,9 @@ _SGR = re.compile(r"\x1b\[([0-9;]*)m")
 _SURE = re.compile(r"[ -~¡-ʯΑ-ҁ‐-‧─-╿▀-▟⠀-⣿ぁ-ヿ一-鿿가-힣！-｠]*")
 _MAX_PINNED = 6
 
+ERASE_DOWN = "\x1b[K\x1b[C\x1b[J\x1b[D"
+"""Erases from the first column on. In two steps: of a screen erased from its corner tmux keeps a copy."""
+
 
 class Place(NamedTuple):
     """Where the terminal's cursor is below the strip, the rows that belong to it there, and the screen."""
@@ -59,7 +62,7 @@ class Strip:
         """Take the strip and all below away; the cursor is `n_above` rows below the strip's end."""
         n_up = n_above + len(self.rows)
         self.rows = []
-        self._write((f"\x1b[{n_up}A" if n_up else "") + "\r\x1b[J")
+        self._write((f"\x1b[{n_up}A" if n_up else "") + f"\r{ERASE_DOWN}")
 
     def n_wrapped(self, width: int) -> int:
         """Return how many rows the strip takes where a terminal has laid it out anew at this width."""

@@ -19,7 +19,8 @@ Argument = Literal["", "command", "session", "model", "mode", "theme", "word"]
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """One command; `usage` shows its argument, `help` is one sentence, `more` the rest of its help.
 
-    `is_safe`: it may run during a run, since it changes neither the view nor the log's order.
+    `safe`: the arguments with which it may answer during a run, since it then changes neither the view
+    nor the log's order; None: any.
     """
 
     name: str
@@ -29,7 +30,11 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     usage: str = ""
     argument: Argument = ""
     words: tuple[str, ...] = ()
-    is_safe: bool = False
+    safe: tuple[str, ...] | None = ()
+
+    def is_safe(self, argument: str) -> bool:
+        """Tell whether it may answer during a run."""
+        return self.safe is None or argument in self.safe
 
     @property
     def title(self) -> str:
@@ -38,6 +43,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 COMMANDS: dict[str, Command] = {}
+ANY = None
+"""`safe` with whatever argument."""
+SHOWN = ("",)
+"""`safe` without an argument: then it only shows."""
 
 
 def command(
@@ -46,7 +55,7 @@ def command(
     *,
     argument: Argument = "",
     words: tuple[str, ...] = (),
-    is_safe: bool = False,
+    safe: tuple[str, ...] | None = (),
 ) -> Callable[[Action], Action]:
     """Put a function into the table; its docstring's first line is the help, the rest the long help."""
 
@@ -60,7 +69,7 @@ def command(
             usage=usage,
             argument="word" if words and not argument else argument,
             words=words,
-            is_safe=is_safe,
+            safe=safe,
         )
         return action
 

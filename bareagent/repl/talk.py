@@ -29,6 +29,8 @@ class Talk:
     def __init__(self, border: Border) -> None:
         """Wait for the first line."""
         self.queued: list[str] = []
+        self.held: list[str] = []
+        """Lines that waited when a run was stopped; they go out when the user says so."""
         self.exit_code = 0
         self.is_leaving = False
         self.is_stopped = False
@@ -56,8 +58,8 @@ class Talk:
         """Show a line of the user's in the conversation."""
         raise NotImplementedError
 
-    def give_back(self, lines: list[str]) -> None:
-        """Give lines back that were not sent."""
+    def give_back(self, line: str) -> bool:
+        """Give a line back that cannot be sent, to be changed; False where there is no room for it."""
         raise NotImplementedError
 
     def began(self) -> None:
@@ -83,12 +85,12 @@ class Talk:
 
     def take(self, line: str) -> None:
         """Take a line that was entered: start it, answer it aside, or let it wait."""
-        if not line.strip() and self.can_retry and not self.is_working:
-            line = "/retry"
-        if not line.strip() or self.is_leaving:
+        if self.is_leaving:
             return
-        if not self.is_working:
-            self._working = asyncio.get_running_loop().create_task(self._work(line))
+        if not line.strip():
+            self._go_on()
+        elif not self.is_working:
+            self._start(line)
         elif commands.is_safe(line):
             task = asyncio.get_running_loop().create_task(self._aside(line))
             self._asides.add(task)
@@ -98,6 +100,24 @@ class Talk:
         else:
             self.queued.append(line)
         self.changed()
+
+    def _start(self, line: str) -> None:
+        self._working = asyncio.get_running_loop().create_task(self._work(line))
+
+    def _go_on(self) -> None:
+        """Take an empty line: what failed is sent again, then what was held goes out in order."""
+        if self.is_working:
+            return
+        lines = ["/retry"] * self.can_retry + self.held
+        if lines:
+            self.held.clear()
+            self.queued[:0] = lines[1:]
+            self._start(lines[0])
+
+    def take_back(self) -> str | None:
+        """Return the newest line that waits, no longer waiting; None where there is none."""
+        waiting = self.queued or self.held
+        return waiting.pop() if waiting else None
 
     def _can_steer(self, line: str) -> bool:
         """Tell whether a line may go out within a run; one too long to send waits and comes back as the draft."""
@@ -124,7 +144,7 @@ class Talk:
             line = self.queued.pop(0)
             self.changed()
             is_fine = await self._one(line)
-        self._take_back()
+        self._hold()
 
     def wake(self) -> None:
         """Start a run on what has ended in the background, where that is wished and nothing else is done."""
@@ -142,7 +162,7 @@ class Talk:
             await self._stepped(self._woken())
             if self.queued and not (self.is_leaving or self.is_stopped):
                 await self._work_through(self.queued.pop(0))
-            self._take_back()
+            self._hold()
         finally:
             self._working = None
         self.ended()
@@ -151,12 +171,11 @@ class Talk:
         await self.ready()
         await self.agent.wake()
 
-    def _take_back(self) -> None:
-        """After a stop what waited is the user's again."""
-        lines = [*self.agent.box.take_steered(), *self.queued]
+    def _hold(self) -> None:
+        """After a stop what waited goes on waiting, each line for itself, until the user sends it."""
+        self.held += [*self.agent.box.take_steered(), *self.queued]
         self.queued.clear()
-        if lines and not self.is_leaving:
-            self.give_back(lines)
+        self.changed()
 
     async def _one(self, line: str) -> bool:
         """Work on a line to its end; False if it failed."""
@@ -202,7 +221,8 @@ class Talk:
         try:
             await self._sent(self.agent.run(self.whole(line)))
         except LineTooLong:
-            self.give_back([line])
+            if not self.give_back(line):
+                self.held.insert(0, line)
             raise
 
     async def retry(self) -> None:

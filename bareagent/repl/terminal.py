@@ -12,6 +12,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from bareagent import platform
+from bareagent.repl.strip import ERASE_DOWN
 from bareagent.sanitize import valid_unicode
 
 ASK_BACKGROUND = "\x1b]11;?\x1b\\"
@@ -76,6 +77,10 @@ class Canvas(Vt100_Output):
             super().flush()
         except OSError:
             self._buffer.clear()
+
+    def erase_down(self) -> None:
+        """Erase from the cursor, which stands in the first column, to the end."""
+        self.write_raw(ERASE_DOWN)
 
     def enable_bracketed_paste(self) -> None:
         """Turn it on where it is not."""
