@@ -72,7 +72,9 @@ def open_private(path: Path, flags: int) -> int:
 
 def make_private_folder(path: Path, *, is_new: bool = False) -> None:
     """Make a folder as 0700 whatever the umask, parents too; `is_new`: it must not exist yet."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    for parent in reversed(path.parents):
+        if not parent.exists():
+            parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
     path.mkdir(mode=PRIVATE_FOLDER, exist_ok=not is_new)
     with contextlib.suppress(OSError):
         path.chmod(PRIVATE_FOLDER)

@@ -410,6 +410,8 @@ class Session:
     def rebind(self, other: "Session") -> None:
         """Go on as another session: its id, log and view move here; the list of messages stays the same."""
         self.close()
+        if self.folder is not None and not self.is_read_only and not self.log.is_saved:
+            self._trouble(f"The end of session {self.full_id} could not be saved and is lost.")
         self.log, self.id, self.folder, self.cwd = other.log, other.id, other.folder, other.cwd
         self.redactor, self.notes, self.is_unused = other.redactor, other.notes, other.is_unused
         self.view.become(other.view)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from bareagent import platform
 from bareagent.store.cards import Card, read_card
 from bareagent.store.places import ID, LOG_NAME, known_homes, remember_home
 
@@ -31,7 +32,10 @@ class Catalogue:
 
     def _opened(self) -> sqlite3.Connection:
         try:
-            self._user_dir.mkdir(parents=True, exist_ok=True)
+            if not self._user_dir.is_dir():
+                platform.make_private_folder(self._user_dir)
+            # SQLite would make it by the umask; it holds names and first lines.
+            os.close(platform.open_private(self._path, os.O_RDWR | os.O_CREAT))
             return _connected(str(self._path))
         except sqlite3.OperationalError:
             return _connected(":memory:")

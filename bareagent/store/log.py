@@ -10,6 +10,7 @@ from bareagent import platform
 from bareagent.entries import LOG_VERSION, AnyEntry
 from bareagent.errors import SessionError, SessionLocked, SessionNotFound, SessionUnreadable
 from bareagent.store.lines import decode, encode_body, encode_line, now, parse
+from bareagent.store.places import make_home
 from bareagent.store.reading import CHUNK_BYTES, Reading
 
 MAX_LOG_BYTES = 4 << 30
@@ -247,16 +248,28 @@ class Log:
 
     def _write_anew(self) -> None:
         """The folder was deleted under us: the open file still has all, so write it again."""
-        self._tell(FileNotFoundError(0, "the session's folder was deleted"))
+        make_home(self.path.parent.parent)
         platform.make_private_folder(self.path.parent)
         file = _open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
         platform.try_lock(file)
+        try:
+            self._copy_to(file)
+        except OSError:
+            file.close()
+            self.path.unlink(missing_ok=True)
+            raise
+        self._file.close()
+        self._file = file
+        if not self._is_troubled:
+            self.on_trouble(
+                "The session's folder was deleted; its log was written again, nothing is missing."
+            )
+
+    def _copy_to(self, file: IO[bytes]) -> None:
         place = 0
         while place < self._end:
             block = os.pread(self._file.fileno(), min(CHUNK_BYTES, self._end - place), place)
             place += os.write(file.fileno(), block)
-        self._file.close()
-        self._file = file
 
     def _tell(self, error: OSError) -> None:
         if not self._is_troubled:

@@ -17,6 +17,7 @@ LOG_NAME = "log.jsonl"
 LOCK_NAME = "lock"
 PROJECTS_NAME = "projects.jsonl"
 MAX_HEAD_BYTES = 4096
+_GITIGNORE = "*\n!.gitignore\n"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 
@@ -64,6 +65,16 @@ def new_id() -> str:
     """Return a fresh id: local time and four letters by chance."""
     stamp = datetime.now(UTC).astimezone().strftime("%Y%m%d-%H%M%S")
     return stamp + "-" + "".join(secrets.choice(_ALPHABET) for _ in range(4))
+
+
+def make_home(home: Path) -> None:
+    """Make a sessions folder that keeps itself out of repositories; one that is there already is left as it is."""
+    if home.is_dir():
+        return
+    platform.make_private_folder(home)
+    descriptor = platform.open_private(home / ".gitignore", os.O_WRONLY | os.O_CREAT)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(_GITIGNORE)
 
 
 def remember_home(user_dir: Path, home: Path) -> None:

@@ -21,6 +21,7 @@ from bareagent.store.places import (
     LOCK_NAME,
     LOG_NAME,
     PROJECT_FOLDER,
+    make_home,
     new_id,
     project_root,
     remember_home,
@@ -28,7 +29,6 @@ from bareagent.store.places import (
 )
 from bareagent.store.redact import Redactor
 
-_GITIGNORE = "*\n!.gitignore\n"
 _LEAST_PREFIX = 4
 
 
@@ -80,11 +80,7 @@ class TranscriptManager:
 
     def _make_home(self) -> None:
         # A folder that is there already may be anyone's: its mode and files are left alone.
-        if not self.folder.is_dir():
-            platform.make_private_folder(self.folder)
-            descriptor = platform.open_private(self.folder / ".gitignore", os.O_WRONLY | os.O_CREAT)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(_GITIGNORE)
+        make_home(self.folder)
         remember_home(self.user_dir, self.folder)
 
     def _make_folder(self) -> Found:
