@@ -125,7 +125,14 @@ class UnknownModel(ProviderError):
 
 
 class TooLong(ProviderError):
-    """The request does not fit the model's window or the server's size limit."""
+    """The request does not fit the model's window or the server's size limit.
+
+    `window` is the model's window and `size` the prompt's, in tokens, where the server's words tell
+    them, else 0.
+    """
+
+    window = 0
+    size = 0
 
 
 class BadRequest(ProviderError):

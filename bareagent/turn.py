@@ -134,18 +134,17 @@ class Run:
             raise
 
     async def _reply_or_compact(self, partial: Partial) -> Reply:
+        window = self.provider.model.window
+        given = self.session, self.provider, self.box.tools, self.config
         try:
             return await self.provider.reply(self._request(), partial)
-        except TooLong:
-            outcome = await context.compact_now(
-                self.session,
-                self.provider,
-                self.box.tools,
-                self.config,
-                self.emit,
-                "overflow",
-            )
-            if not outcome.fits:
+        except TooLong as refused:
+            # In the window just learned there may be room for a shorter answer.
+            has_room = self.provider.model.window < window and context.fits(*given)
+            if has_room and refused.size <= refused.window:
+                return await self._reply_or_compact(partial)
+            outcome = await context.compact_now(*given, self.emit, "overflow")
+            if not outcome.fits and (outcome.is_done or not has_room):
                 raise
             return await self.provider.reply(self._request(), partial)
 

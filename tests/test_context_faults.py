@@ -2,9 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from bareagent.entries import Said
+from tests.conversation import Conversation, config_of, conversation
 from tests.screen import repl
-from tests.server.fixtures import StartServer
+from tests.server.fixtures import MakeServer, StartServer
+from tests.server.models import Model
+
+SUMMARY = {"summary": True, "text": "The work goes on.", "repeat": True}
 
 
 def test_an_empty_answer_is_followed_by_a_line_that_says_why_and_no_line_of_the_users(
@@ -23,3 +31,33 @@ def test_an_empty_answer_is_followed_by_a_line_that_says_why_and_no_line_of_the_
         assert "> Continue." not in t.text
         assert t.leave() == 0
     assert "Continue." in json.dumps(server.requests[1].body)
+
+
+def bash(command: str, **more: Any) -> dict[str, Any]:
+    return {"calls": [{"name": "bash", "input": {"command": command}}], **more}
+
+
+def said(talk: Conversation, part: str) -> list[str]:
+    return [heard.text for heard in talk.heard if isinstance(heard, Said) and part in heard.text]
+
+
+OVERFLOWS = ("refuse", "length")
+
+
+@pytest.mark.parametrize("overflow", OVERFLOWS)
+async def test_a_window_smaller_than_it_counts_as_is_learned_from_the_refusal_said_once_and_kept_to(
+    make_server: MakeServer, tmp_path: Path, overflow: str
+) -> None:
+    small = Model("claude-sonnet-4-5-small", window=12_000, max_output=64_000)
+    turns = [bash(f"seq {n} 700", text="I look at it. " * 200) for n in range(12)]
+    server = await make_server([SUMMARY, *turns, "done"], models=[small], overflow=overflow)
+    async with conversation(server, tmp_path, config_of(provider={"model": small.id})) as talk:
+        assert talk.agent.provider.model.window == 200_000
+        stop = await talk.agent.run("go")
+        assert (stop.reason, stop.text) == ("end_turn", "done")
+        assert talk.agent.provider.model.window == 12_000
+        assert talk.agent.picture().limit == 9_000
+    (line,) = said(talk, "The window of")
+    assert line.startswith("The window of claude-sonnet-4-5-small is 12,000 tokens here, not 200,000; ")
+    assert [record.number for record in server.requests if record.verdict != "ok"] == [1]
+    assert any(record.is_summary for record in server.requests)

@@ -445,6 +445,30 @@ def test_wordings_of_other_servers(
     assert type(failures.of_answer(status, kind, message, {}, AIM)) is error
 
 
+@pytest.mark.parametrize(
+    ("message", "window"),
+    [
+        ("prompt is too long: 205431 tokens > 200000 maximum", 200_000),
+        ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease", 200_000),
+        ("request (9003 tokens) exceeds the available context size (8192 tokens), try increasing it", 8_192),
+        ("the request exceeds the available context size, try increasing it", 0),
+        ("This model's maximum context length is 8192 tokens. However, you requested 9000 tokens", 8_192),
+        ("Prompt contains 40,000 tokens, too large for model with 32,768 maximum context length", 32_768),
+        ("This model's maximum prompt length is 131072 but the request contains 537812 tokens.", 131_072),
+        (
+            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            1_048_576,
+        ),
+        ("Your request exceeded model token limit: 8192", 8_192),
+        ("the model is loaded with context length of only 4096 tokens, which is not enough", 4_096),
+    ],
+)
+def test_a_window_is_read_from_the_words_of_many_servers(message: str, window: int) -> None:
+    error = failures.of_answer(400, "invalid_request_error", message, {}, AIM)
+    assert isinstance(error, errors.TooLong)
+    assert error.window == window
+
+
 # The pauses.
 
 

@@ -19,7 +19,7 @@ from bareagent.context.micro import Micro
 from bareagent.context.plain import Compactor
 from bareagent.context.plan import Full, Plan, Wishes, plan
 from bareagent.context.reminder import reminder_text
-from bareagent.context.room import LEAST_OUTPUT, MAX_BYTES, MAX_IMAGES, room_of
+from bareagent.context.room import LEAST_OUTPUT, MAX_BYTES, MAX_IMAGES, is_over_window, room_of
 from bareagent.context.show import Item, Picture, Preview, picture_of, preview_of, waits
 from bareagent.context.tokens import Meter, estimate_tokens
 from bareagent.context.working import Book, Working, state_of, tool_specs
@@ -37,6 +37,7 @@ __all__ = [
     "Preview",
     "compact_now",
     "estimate_tokens",
+    "fits",
     "leave_alone",
     "line_too_long",
     "next_cost",
@@ -193,6 +194,13 @@ def request(session: Book, provider: Provider, tools: Tools, config: Config) -> 
         min_chars=config.compaction.min_chars,
         is_paused=state.last_stop == "pause_turn" and not state.awaits_reply(),
     )
+
+
+def fits(session: Book, provider: Provider, tools: Tools, config: Config) -> bool:
+    """Tell whether the next request is within the model's window as it is known now, answer included."""
+    load = planned(session, provider, tools, config).load
+    room = room_of(provider.model, config.compaction)
+    return not is_over_window(load, room) and room.max_tokens(load.size) >= LEAST_OUTPUT
 
 
 def picture(session: Book, provider: Provider, tools: Tools, config: Config) -> Picture:

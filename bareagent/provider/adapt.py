@@ -25,6 +25,8 @@ _NO_IMAGES = re.compile(
     re.IGNORECASE,
 )
 _STRANGE = re.compile(r"Input tag '(\w+)' found using 'type' does not match")
+LEAST_WINDOW = 1_000
+"""A window of fewer tokens is a misread number."""
 _NO_TOOLS = re.compile(r"does not support tools|tools? (?:is|are) not supported", re.IGNORECASE)
 
 
@@ -34,17 +36,28 @@ class Adapted:
     def __init__(self) -> None:
         self.counts_tokens = True
         self._changes: dict[str, dict[str, Any]] = {}
+        self._windows: dict[str, int] = {}
         self._refused: set[str] = set()
         self._wanted: set[str] = set()
 
     def to(self, model: ModelInfo) -> ModelInfo:
         """Return the model with what was learned of it."""
+        window = self._windows.get(model.name, model.window)
+        if window < model.window:
+            model = replace(model, window=window)
         changes = dict(self._changes.get(model.name, {}))
         if not self.counts_tokens:
             changes["count_tokens"] = False
         if not changes:
             return model
         return replace(model, capabilities=replace(model.capabilities, **changes))
+
+    def learn_window(self, window: int, model: ModelInfo) -> bool:
+        """Take the window a refusal named; tell whether it is smaller than what it counted as."""
+        is_smaller = LEAST_WINDOW <= window < self.to(model).window
+        if is_smaller:
+            self._windows[model.name] = window
+        return is_smaller
 
     def learn(self, words: str, model: ModelInfo, messages: Sequence[Message]) -> str:
         """Take a refusal's words; return what the request will do without, "" where that helps nothing."""

@@ -16,7 +16,7 @@ import msgspec
 
 from bareagent.config import Config
 from bareagent.entries import ReplyDropped, ReplyStarted, Retrying, Said
-from bareagent.errors import BadRequest, ProviderError, UnknownModel
+from bareagent.errors import BadRequest, ProviderError, TooLong, UnknownModel
 from bareagent.messages import Message
 from bareagent.provider import failures, lazy_sdk, models, retry
 from bareagent.provider.adapt import Adapted
@@ -137,6 +137,9 @@ class ClaudeProvider:
                     raise
                 without = f"the server refuses {learned}"
                 on_event(Said(text=f"{self.name} refuses {learned}: left out from here on.", level="warning"))
+            except TooLong as error:
+                self._learn_window(error, model, on_event)
+                raise
             except ProviderError as error:
                 attempt = await self._pause(error, attempt, on_event)
             else:
@@ -160,7 +163,7 @@ class ClaudeProvider:
             info = models.look_up(name, self._config.models, said)
         if name == self._model.name:
             self._model = msgspec.structs.replace(info, is_demo=self._model.is_demo)
-        return info
+        return self._adapted.to(info)
 
     async def list_models(self) -> list[str]:
         """Return the names of the server's models; those of the built-in table where it tells none."""
@@ -249,6 +252,14 @@ class ClaudeProvider:
         on_event(
             Said(text=f"Nothing is known of {model.name}: {window}, its price as none; {where}.", level="dim")
         )
+
+    def _learn_window(self, refused: TooLong, model: ModelInfo, on_event: Emit) -> None:
+        """Count with the window that a refusal names from here on, where it is smaller; say so once."""
+        before = self._adapted.to(model).window
+        if self._adapted.learn_window(refused.window, model):
+            where = f'[models."{model.name}"] window in your settings keeps it'
+            text = f"The window of {model.name} is {refused.window:,} tokens here, not {before:,}; {where}."
+            on_event(Said(text=text, level="warning"))
 
     def _say_mended(self, built: Built, on_event: Emit) -> None:
         """Say of calls and results that did not fit together how many there are, when more were found."""

@@ -40,10 +40,22 @@ class Aim(NamedTuple):
 
 OVERFLOW = re.compile(
     r"prompt is too long|context_length_exceeded|exceed_context_size_error|ContextWindowExceeded"
-    r"|exceeds? (?:the )?(?:available |maximum |model'?s? )?context (?:size|length|window)"
-    r"|maximum context length|input is too long|request_too_large",
+    r"|exceeds? (?:the )?(?:available |maximum |model'?s? )?context (?:size|length|window|limit)"
+    r"|exceed(?:s|ed)? (?:the )?model token limit|input token count.{0,40}exceeds the maximum"
+    r"|maximum (?:context|prompt) length|greater than the context length|loaded with context length"
+    r"|input is too long|request_too_large",
     re.IGNORECASE,
 )
+_WINDOWS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"(?P<size>\d[\d,]*)(?: tokens| \+ \d[\d,]*)? > (?P<window>\d[\d,]*)",
+        r"(?:context (?:size|length|window|limit)|prompt length|token limit|tokens allowed)"
+        r"(?: is| of)?(?: only)?:? ?\(?(?P<window>\d[\d,]*)",
+        r"(?P<window>\d[\d,]*) maximum context length",
+    )
+)
+"""Where a refusal names the window, the surest first: the first one's numbers would fit the second too."""
 CREDIT = re.compile(
     r"credit balance is too low|insufficient[ _](?:credit|balance|quota|funds)|billing|payment required"
     r"|exceeded_current_quota|out of credits",
@@ -94,7 +106,7 @@ def of_answer(status: int, kind: str, message: str, headers: Mapping[str, str], 
     said = _said(message or kind or f"HTTP {status}", aim)
     wish = _retry_after(headers)
     if status != 429 and kind not in _BUSY and (status == 413 or OVERFLOW.search(f"{kind} {message}")):
-        return TooLong(said, "/compact makes it shorter.", status=status)
+        return _too_long(said, message, status)
     if status == 402 or kind == "billing_error" or CREDIT.search(f"{kind} {message}"):
         hint = f"Add credit to the account behind {_key_words(aim)}, or use another with --provider."
         return NoCredit(said, hint, status=status)
@@ -108,6 +120,15 @@ def of_answer(status: int, kind: str, message: str, headers: Mapping[str, str], 
     if status in {404, 405} or 300 <= status < 400:
         return wrong_address(f"{aim.base_url} answered {status}: {said}", status=status)
     return BadRequest(said, "", status=status)
+
+
+def _too_long(said: str, message: str, status: int) -> TooLong:
+    error = TooLong(said, "/compact makes it shorter.", status=status)
+    found = next(filter(None, (pattern.search(message) for pattern in _WINDOWS)), None)
+    named = found.groupdict() if found else {}
+    error.window = int(named.get("window", "0").replace(",", ""))
+    error.size = int(named.get("size", "0").replace(",", ""))
+    return error
 
 
 def wrong_address(message: str, *, status: int = 0) -> ServerUnreachable:
