@@ -67,6 +67,13 @@ def streamed(pieces: list[str], width: int, looks: Styles, links: bool = False) 
         ("| 名 | b |\n|:-:|---|\n| 你好 | `c\\|d` |", [" 名  │ b", "─────┼────", "你好 │ c|d"]),
         ("text\n| a | b |\n|---|---|\n| 1 | 2 | 3 |", ["text", "", "a  │ b", "───┼──────", "1  │ 2 | 3"]),
         ("| a |\n|---|\n| x<br>y |", ["a", "──", "x", "y"]),
+        ("<div>\ntext *a*\n</div>", ["<div>", "text a", "</div>"]),
+        ("<a@b.c>\nand more", ["a@b.c and more"]),
+        (
+            "| a b c d | longword |\n|---|---|\n" + "| e f g h i j k l m n o p q r s t u | x |\n" * 2,
+            ["a b c d                       │ longword", "──────────────────────────────┼─────────"]
+            + ["e f g h i j k l m n o p q r s │ x", "t u                           │ "] * 2,
+        ),
         ("not | a table\nreally", ["not | a table really"]),
         ("a\tb\n\n\tcode", ["a b", "", "  code"]),
         ("", []),
@@ -234,7 +241,13 @@ def test_what_is_unfinished_looks_right() -> None:
     assert tail("| a | b |\n|---|---|\n| 1") == ["a  │ b", "───┼───", "1  │ "]
     assert tail("para\n-") == ["para"]
     assert tail("> quo") == ["│ quo"]
-    assert tail("see [the docs](http://exa") == ["see the docs"]
+    assert tail("> ```\n> a\n> ``") == []
+    assert tail("| a |\n|---|\n| `co") == ["a", "──", "co"]
+    assert tail("8. a\n   1. ") == ["8. a"]
+    assert tail("- a\n- [ ] ") == ["• a"]
+    for link in ("[the docs", "[the docs]", "[the docs](http://exa", '[the docs](http://exa "Its ti'):
+        assert tail(f"see {link}") == ["see the docs"]
+    assert tail("see <http://exa") == ["see http://exa"]
     stream = MarkdownStream(40, THEMES["ansi"])
     stream.feed("so **bo")
     assert stream.tail(9) == ["so \x1b[1mbo\x1b[0m"]
@@ -281,6 +294,26 @@ def test_long_emphasis_and_links_survive_the_parts_of_a_long_paragraph() -> None
     assert "*" not in shown
     assert "[a" not in bare(shown)
     assert len(re.findall("\x1b\\[1m", shown)) >= 10
+
+
+@pytest.mark.parametrize("n_words", range(30))
+def test_breaks_and_links_survive_wherever_a_long_paragraph_is_parted(n_words: int) -> None:
+    before = "word " * n_words
+    for mark in ("  \n", "\\\n", "   \n"):
+        shown = rows(f"{before}end{mark}next " + "more " * 30, 400)
+        assert [row.split()[0] for row in shown] == ["word" if n_words else "end", "next"]
+        assert shown[0].endswith("end")
+    for target in ('x.md "a longer title"', "<a b>", "x.md 'it (is)'", "a_(b)"):
+        whole = render(f"{before}see [some words]({target}) and " + "more " * 30, 400, PLAIN)
+        assert "[" not in whole
+        assert "title" not in whole
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=30), st.sampled_from(["  \n", "\\\n"]))
+def test_every_hard_break_ends_a_row(lengths: list[int], mark: str) -> None:
+    lines = [" ".join(["word"] * length) for length in lengths]
+    assert rows(mark.join(lines), 200) == lines
 
 
 def test_a_narrow_screen_turns_a_table_into_records() -> None:

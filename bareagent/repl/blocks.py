@@ -6,7 +6,7 @@ from typing import Protocol
 
 from bareagent.cells import cells, fit
 from bareagent.repl import inline
-from bareagent.repl.flow import Flow, Page, Prefix, Row, Span, hard_rows, row_text
+from bareagent.repl.flow import Flow, Page, Prefix, Row, Span, atoms, hard_rows, row_text
 from bareagent.repl.highlight import Highlighter
 
 # A paragraph longer than this is given out in parts, cut where no emphasis, code or link is open …
@@ -15,6 +15,9 @@ _PART_CHARS = 64
 _MAX_HELD_CHARS = 2048
 # A table's column widths are fixed by its first rows; later ones wrap within them.
 _MAX_HELD_ROWS = 20
+
+# HTML is shown as it is written, each line by itself.
+_TAG_LINE = re.compile(r"</?[A-Za-z][\w-]*(?:[ />]|\Z)|<!--")
 
 # The longest piece of an unfinished line that is held back, by what it belongs to.
 _LINE_CHARS = 160
@@ -78,19 +81,28 @@ class Paragraph:
         self._next_cut = _PART_CHARS
         self._flow: Flow | None = None
         self._is_inside_line = False
+        self._keeps_lines = False
 
     def add(self, text: str, ended: bool) -> list[str]:
         """Take a line, or a piece of one that has not `ended`."""
         if self._is_inside_line:
             self.lines[-1] += text
         else:
-            self.lines.append(text.lstrip())
+            self._begin_line(text.lstrip())
         self._n_held += len(text) + 1
         self._is_inside_line = not ended
         rows: list[str] = []
         while self._n_held >= self._next_cut and not self._waits():
             rows += self._give_part()
         return rows
+
+    def _begin_line(self, text: str) -> None:
+        if not self.lines:
+            self._keeps_lines = bool(_TAG_LINE.match(text))
+        elif self._keeps_lines:
+            self.lines[-1] += "  "  # a hard break
+            self._n_held += 2
+        self.lines.append(text)
 
     def _waits(self) -> bool:
         if self.page.is_tail:
@@ -135,7 +147,7 @@ class Paragraph:
         other.lines = list(self.lines)
         other._n_held, other._next_cut = self._n_held, self._next_cut
         other._flow = self._flow.copy() if self._flow else None
-        other._is_inside_line = self._is_inside_line
+        other._is_inside_line, other._keeps_lines = self._is_inside_line, self._keeps_lines
         return other
 
 
@@ -261,6 +273,8 @@ class Table:
         n_columns = len(self._aligned)
         if len(texts) > n_columns:
             texts[n_columns - 1 :] = [" | ".join(texts[n_columns - 1 :])]
+        if self.page.is_tail:
+            texts[-1] = inline.closed(texts[-1])
         texts += [""] * (n_columns - len(texts))
         return [inline.parse(text, self.page, base) for text in texts]
 
@@ -335,7 +349,7 @@ def _wrapped(cell: list[Span], width: int) -> list[Row]:
 
 
 def _aligned_cell(row: Row, width: int, aligned: str, is_last: bool) -> list[Span]:
-    room = width - row.cells
+    room = width - row.cells if row.spans or not is_last else 0
     left = {"l": 0, "c": room // 2, "r": room}[aligned]
     right = 0 if is_last else room - left
     return [Span(" " * left), *row.spans, Span(" " * right)]
@@ -346,26 +360,25 @@ _BAR_CELLS = 3
 
 
 def column_widths(rows: list[TableRow], room: int) -> list[int]:
-    """Give the cells of each column, the widest shrunk to fit; empty if there is no room for columns."""
-    natural = [max(map(_natural, column)) for column in zip(*rows, strict=True)]
+    """Give the cells of each column, the widest shrunk to fit; empty if there is no room for columns.
+
+    Words stay whole where they can.
+    """
+    columns = list(zip(*rows, strict=True))
+    natural = [max(map(_natural, column)) for column in columns]
     room -= _BAR_CELLS * (len(natural) - 1)
     if sum(min(width, _MIN_COLUMN_CELLS) for width in natural) > room:
         return []
-    cap = max(natural)
-    if sum(natural) > room:
-        cap = _cap(natural, room)
-    return [min(width, cap) for width in natural]
+    words = [max(map(_widest_word, column)) for column in columns]
+    least = words if sum(words) <= room else [1] * len(words)
+    cap = min(max(natural), room)
+    while cap > 1 and sum(_shrunk(natural, least, cap)) > room:
+        cap -= 1
+    return _shrunk(natural, least, cap)
 
 
-def _cap(natural: list[int], room: int) -> int:
-    # The largest width that, set as a limit to every column, makes all fit.
-    remaining, n_left = room, len(natural)
-    for width in sorted(natural):
-        if width * n_left > remaining:
-            return max(remaining // n_left, 1)
-        remaining -= width
-        n_left -= 1
-    return max(natural)
+def _shrunk(natural: list[int], least: list[int], cap: int) -> list[int]:
+    return [min(width, max(cap, word)) for width, word in zip(natural, least, strict=True)]
 
 
 def _natural(cell: list[Span]) -> int:
@@ -373,9 +386,15 @@ def _natural(cell: list[Span]) -> int:
     return max(2, *(cells(" ".join(line.split())) for line in lines))
 
 
+def _widest_word(cell: list[Span]) -> int:
+    text = "".join(span.text for span in cell)
+    return max((cells(atom) for word in text.split() for atom, _ in atoms(word)), default=1)
+
+
 def heading(text: str, level: int, margin: Margin, page: Page) -> list[str]:
     """Give a heading's rows; without looks of its own it keeps its marks."""
-    base = page.styles.heading if level == 1 else page.styles.subheading
+    looks = page.styles
+    base = {1: looks.heading, 2: looks.subheading}.get(level, looks.minor_heading)
     flow = Flow(page.width - margin.rest.cells)
     if not base:
         flow.add(Span("#" * level + " "))

@@ -98,7 +98,8 @@ _NO_BREAK_BEFORE = frozenset("，。、；：？！）》」』】〕〉”’�
 _NO_BREAK_AFTER = frozenset("（《「『【〔〈“‘")
 
 
-def _atoms(word: str) -> Iterator[tuple[str, bool]]:
+def atoms(word: str) -> Iterator[tuple[str, bool]]:
+    """Give the parts of a word between which no row may end, and whether one may end behind each."""
     # Text of wide characters may be broken between any two, but for punctuation that clings.
     atom = ""
     for grapheme in graphemes(word):
@@ -140,7 +141,7 @@ class Flow:
             self._word.append(Span(text, *span[1:]))
             self._word_cells += len(text)
             return
-        for atom, may_break in _atoms(text):
+        for atom, may_break in atoms(text):
             self._word.append(Span(atom, *span[1:]))
             self._word_cells += cells(atom)
             if may_break:

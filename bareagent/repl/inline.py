@@ -17,7 +17,8 @@ _SPECIAL = re.compile(r"[*_`~\[\]<>&\\!\n]|://")
 _URL = re.compile(r"https?://[^\s<>\"'`|]*[^\s<>\"'`|.,;:!?)\]}*_]")
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _LINKABLE = re.compile(r"(?:https?://|mailto:)[!-~]{1,2000}")
-_OPEN_LINK = re.compile(r"""!?\[([^\[\]]*)(?:\]\(\s*[^()\s]*(?:\s+["'][^()]*)?)?\Z""")
+_OPEN_LINK = re.compile(r"""!?\[([^\[\]]*)(?:\](?:\(\s*[^()\s]*(?:\s+["'][^()]*)?)?)?\Z""")
+_OPEN_AUTOLINK = re.compile(r"<(https?://[^\s<>]*)\Z")
 # Where a link leads, with its title; one that is still open goes up to the end of the text.
 _TARGET = (
     r"\(\s*(?:<[^<>\n]*(?:>|\Z)|[^()\s<]*(?:\([^()\s]*\)[^()\s]*)*)"
@@ -171,7 +172,7 @@ def cut(text: str, must: bool) -> int:
 
 def closed(text: str) -> str:
     """Give unfinished text as it will look once what is open in it is closed."""
-    text = _OPEN_LINK.sub(r"\1", text).rstrip("*_~`")
+    text = _OPEN_AUTOLINK.sub(r"\1", _OPEN_LINK.sub(r"\1", text)).rstrip("*_~`\\")
     steps = list(_steps(text))
     opened = steps[-1][1] if steps else []
     ends = "".join(delimiter for delimiter in reversed(opened) if delimiter != "[")

@@ -37,8 +37,10 @@ _ITEM = re.compile(r"( {0,3})([-*+]|(\d{1,9})[.)])(?:( {1,4})(?=[^ ])| {5,}| *\Z
 _NESTED_ITEM = re.compile(r" {2,}(?:[-*+]|\d{1,9}[.)]) ")
 _TASK = re.compile(r"\[([ xX])\] +(?=\S)")
 # A last line that may still become the mark of some block is not shown as text.
-_UNDECIDED = re.compile(r"[ >]*(?:[-=*_#+~|: ]*|`{1,2}|\d{1,9}[.)]?|(?:[-*+]|\d{1,9}[.)]) \[[ xX]?\]?)")
-_FENCE_MARK = re.compile(r" *(?:`+|~+)")
+_UNDECIDED = re.compile(
+    r"[ >]*(?:[-=*_#+~|: ]*|`{1,2}|\d{1,9}(?:[.)] *)?|(?:[-*+]|\d{1,9}[.)]) \[(?:[ xX](?:\] *)?)?)"
+)
+_FENCE_MARK = re.compile(r"[ >]*(?:`+|~+)")
 
 
 @dataclass(frozen=True, slots=True)
