@@ -8,6 +8,7 @@ import msgspec
 from bareagent import __version__
 from bareagent.calls import Toolbox
 from bareagent.config import Config
+from bareagent.context.purse import purse_of
 from bareagent.entries import (
     AnyDelta,
     AnyEntry,
@@ -32,8 +33,6 @@ from bareagent.tools.subagent import COMPACTION_THRESHOLD, mode_for, system_prom
 
 PROGRESS_CELLS = 80
 TASK_CELLS = 40
-LEAST_USD = 1e-9
-"""What is left of a used-up `limits.cost_usd`: nothing, but not "no limit"."""
 
 
 class Head(Protocol):
@@ -46,8 +45,9 @@ class Head(Protocol):
 class Spawner:
     """Starts subagents for one session; `depth` counts how deep that session stands (0: in front).
 
-    What a subagent costs is counted in the session that started it; an interrupt reaches it, since it
-    runs inside its call. Instructions and granted rules are those of the session in front.
+    What a subagent costs is counted in the session that started it, and both spend from one purse; an
+    interrupt reaches it, since it runs inside its call. Instructions and granted rules are those of the
+    session in front.
     """
 
     def __init__(
@@ -81,13 +81,14 @@ class Spawner:
         config = self._settings()
         box = self._toolbox(session, type, name)
         box.spawn = Spawner(session, self._provider, box, config, emit, ask, self._head, self._depth + 1)
-        try:
-            stop = await agent_loop(session, self._provider, box, config, emit, ask)
-        finally:
-            emit.end()
-            await box.jobs.end_all()
-            self._bill(session)
-            session.close()
+        with purse_of(self._parent).shared_with(session):
+            try:
+                stop = await agent_loop(session, self._provider, box, config, emit, ask)
+            finally:
+                emit.end()
+                await box.jobs.end_all()
+                self._bill(session)
+                session.close()
         text = stop.text.strip() or stop.detail or "(the subagent gave no text)"
         if stop.reason != "end_turn":
             text = f"[the subagent ended early: {stop.detail or stop.reason}]\n{text}"
@@ -157,11 +158,7 @@ class Spawner:
         compaction = msgspec.structs.replace(
             self._config.compaction, threshold=COMPACTION_THRESHOLD, exit_after_tool=False
         )
-        limits = self._config.limits
-        if limits.cost_usd:
-            left = max(limits.cost_usd - self._parent.view.cost_usd, LEAST_USD)
-            limits = msgspec.structs.replace(limits, cost_usd=left)
-        return msgspec.structs.replace(self._config, compaction=compaction, limits=limits)
+        return msgspec.structs.replace(self._config, compaction=compaction)
 
     def _bill(self, session: Session) -> None:
         cost_usd = session.view.cost_usd

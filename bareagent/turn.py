@@ -8,6 +8,7 @@ import msgspec
 from bareagent import context
 from bareagent.calls import Toolbox, answer_calls, not_run
 from bareagent.config import Config
+from bareagent.context.purse import purse_of
 from bareagent.entries import (
     AnyDelta,
     AnyEntry,
@@ -137,7 +138,7 @@ class Run:
         window = self.provider.model.window
         given = self.session, self.provider, self.box.tools, self.config
         try:
-            return await self.provider.reply(self._request(), partial)
+            return await self._sent(partial)
         except TooLong as refused:
             # In the window just learned there may be room for a shorter answer.
             has_room = self.provider.model.window < window and context.fits(*given)
@@ -146,21 +147,27 @@ class Run:
             outcome = await context.compact_now(*given, self.emit, "overflow")
             if not outcome.fits and (outcome.is_done or not has_room):
                 raise
+            return await self._sent(partial)
+
+    async def _sent(self, partial: Partial) -> Reply:
+        coming = self._afforded()
+        with purse_of(self.session).holding(coming):
             return await self.provider.reply(self._request(), partial)
 
     def _request(self) -> Request:
         request = context.request(self.session, self.provider, self.box.tools, self.config)
-        limit = self.config.limits.cost_usd
-        if limit:
-            self._check_money(limit)
         # The log and the view hold masks for secrets; only the request has the originals.
         messages = self.session.unmask(request.messages)
         return msgspec.structs.replace(
             request, messages=messages, purpose=self.box.purpose, conversation=self.session.id
         )
 
-    def _check_money(self, limit: float) -> None:
-        spent = self.session.view.cost_usd
+    def _afforded(self) -> float:
+        """Return about what the next call costs, in dollars. Raises: LimitReached where it is too much."""
+        limit = self.config.limits.cost_usd
+        if not limit:
+            return 0.0
+        spent = purse_of(self.session).spent
         coming = context.next_cost(self.session, self.provider, self.box.tools, self.config)
         coming += self._likely_output_cost()
         if spent + coming > limit:
@@ -169,6 +176,7 @@ class Run:
                 f"The next call would cost about ${coming:.4f} beyond ${spent:.4f}; the limit is ${shown}.",
                 "raise limits.cost_usd or --max-cost",
             )
+        return coming
 
     def _likely_output_cost(self) -> float:
         """Return what an answer of mean length costs, in dollars."""

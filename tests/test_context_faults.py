@@ -1,5 +1,6 @@
 """Faults that users of other agents met in long conversations, provoked through the program's doors."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,12 @@ from typing import Any
 import pytest
 
 from bareagent.entries import Said
+from bareagent.errors import LimitReached
 from tests.conversation import Conversation, config_of, conversation
 from tests.screen import repl
 from tests.server.fixtures import MakeServer, StartServer
 from tests.server.models import Model
+from tests.server.record import Record
 
 SUMMARY = {"summary": True, "text": "The work goes on.", "repeat": True}
 
@@ -61,3 +64,23 @@ async def test_a_window_smaller_than_it_counts_as_is_learned_from_the_refusal_sa
     assert line.startswith("The window of claude-sonnet-4-5-small is 12,000 tokens here, not 200,000; ")
     assert [record.number for record in server.requests if record.verdict != "ok"] == [1]
     assert any(record.is_summary for record in server.requests)
+
+
+async def test_subagents_side_by_side_spend_from_one_purse(make_server: MakeServer, tmp_path: Path) -> None:
+    helpers = [{"name": "subagent", "input": {"task": f"task {n}"}} for n in range(6)]
+
+    def answered(record: Record) -> Any:
+        return {"text": "done", "usage_output": 500} if "task" in record.last_text else "all done"
+
+    server = await make_server([{"match": "go", "calls": helpers}], default=answered)
+    async with conversation(server, tmp_path) as talk:
+        await talk.agent.run("go")
+        free = talk.session.view.cost_usd
+    server.add({"match": "go", "calls": helpers})
+    limit = free * 0.6
+    async with conversation(server, tmp_path, config_of(limits={"cost_usd": limit})) as talk:
+        with contextlib.suppress(LimitReached):
+            await talk.agent.run("go")
+        assert talk.session.view.cost_usd <= limit
+        assert 1 <= talk.results().count("done") < 6
+        assert any("The next call would cost about" in text for text in talk.results())

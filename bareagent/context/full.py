@@ -14,6 +14,7 @@ from bareagent.context import facts as fact
 from bareagent.context import summary as ask
 from bareagent.context.measure import Sized
 from bareagent.context.plan import SHRINK, Full
+from bareagent.context.purse import purse_of
 from bareagent.context.readable import RESULT_CHARS, readable_parts
 from bareagent.context.room import room_of
 from bareagent.context.tokens import fast_tokens
@@ -135,7 +136,8 @@ async def _summarise(job: Job, draft: Compaction) -> str:
     if not _is_affordable(job):
         return "its price would pass the money limit (limits.cost_usd)"
     try:
-        draft.summary = await _asked(job)
+        with purse_of(job.book).holding(_price(job)):
+            draft.summary = await _asked(job)
     except (ask.SummaryFailed, ProviderError, InvalidRequest) as error:
         _bill(job)
         return str(error).rstrip(".")
@@ -149,8 +151,13 @@ def _is_affordable(job: Job) -> bool:
     limit = job.config.limits.cost_usd
     if not limit:
         return True
+    return purse_of(job.book).spent + _price(job) <= limit
+
+
+def _price(job: Job) -> float:
+    """Return about what the summary costs, in dollars."""
     sent = Usage(uncached=round(job.full.before), output=job.config.compaction.summary_max_tokens)
-    return job.book.view.cost_usd + job.provider.model.price.cost(sent) <= limit
+    return job.provider.model.price.cost(sent)
 
 
 async def _asked(job: Job) -> str:
