@@ -273,7 +273,7 @@ async def _print(options: Options) -> int:
     printer = Printer(options.output, sys.stdout, sys.stderr)
     try:
         text = prompt_text(options.text or "", sys.stdin)
-        setting = settings(options)
+        setting = _settings_unasked(options)
         program = await build(options, setting, os.environ, printer, printer.refuse)
     except BareAgentError as error:
         report_failure(error, options.output, printer)
@@ -324,13 +324,25 @@ async def _after_asking(
     setting: Setting, options: Options, confirm: Callable[[str], Awaitable[bool]]
 ) -> Setting:
     """Ask once whether a project's own files may steer; what was said holds from here on."""
-    names = ", ".join(str(path.relative_to(setting.root)) for path in setting.steering[:5])
-    more = f" and {len(setting.steering) - 5} more" if len(setting.steering) > 5 else ""
     is_trusted = await confirm(
-        f"This folder has files that would steer the program: {names}{more}. Use them?"
+        f"This folder has files that would steer the program: {_steering_names(setting)}. Use them?"
     )
     remember_trust(setting, is_trusted=is_trusted)
     return settings(options)
+
+
+def _steering_names(setting: Setting) -> str:
+    names = ", ".join(str(path.relative_to(setting.root)) for path in setting.steering[:5])
+    return names + (f" and {len(setting.steering) - 5} more" if len(setting.steering) > 5 else "")
+
+
+def _settings_unasked(options: Options) -> Setting:
+    """Read the settings where nobody can be asked: a new folder's own files are used, and that is said."""
+    setting = settings(options)
+    if is_new_folder(setting):
+        used = f"Used without having been asked about: {_steering_names(setting)}"
+        setting.notes.append(f"{used} (bareagent in a terminal asks once, and keeps a no)")
+    return setting
 
 
 async def _repl(options: Options) -> int:
@@ -338,7 +350,7 @@ async def _repl(options: Options) -> int:
     from bareagent.repl.app import bordered
     from bareagent.repl.plain import PlainRepl
 
-    setting = settings(options)
+    setting = _settings_unasked(options)
     repl = PlainRepl(setting.config.ui, partial(bordered, is_debug=options.is_debug))
     program = await build(options, setting, os.environ, repl.emit, repl.ask)
     notes = [*setting.notes, *program.agent.session.notes]

@@ -85,6 +85,23 @@ def test_what_would_ask_is_refused_and_said(start_server: StartServer, project: 
     server.check_done()
 
 
+def test_files_that_steer_and_nobody_was_asked_about_are_used_and_named(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    (project / "AGENTS.md").write_text("Always answer in rhyme.\n")
+    settings = project / ".bareagent" / "config.toml"
+    settings.parent.mkdir()
+    settings.write_text('[permissions]\nmode = "bypass"\nallow = ["bash"]\n')
+    call = {"name": "bash", "input": {"command": "touch made"}}
+    server = start_server([{"calls": [call]}, "I could not."])
+    done = run(["-p", "touch it"], project, home=home, server=server)
+    used = "Used without having been asked about: AGENTS.md, .bareagent/config.toml ("
+    assert sum(used in line for line in done.stderr.splitlines()) == 1, done.stderr
+    assert "may not loosen the mode" in done.stderr
+    assert "Always answer in rhyme." in server.requests[0].system_text
+    assert not (project / "made").exists()
+
+
 @pytest.mark.parametrize("arguments", [["-p", "hi"], ["-p", "hi", "--output", "json"], ["sessions", "list"]])
 @pytest.mark.parametrize(
     ("out", "code", "said"),
