@@ -53,8 +53,18 @@ PrintText = Annotated[
     typer.Option("-p", "--print", metavar="TEXT", help="Answer TEXT and leave; - reads stdin."),
 ]
 Continue = Annotated[bool, typer.Option("-c", "--continue", help="Go on with this project's newest session.")]
+
+
+def _named(value: str | None) -> str | None:
+    # An empty variable in a script must not begin a new session unseen.
+    if value is not None and not value.strip():
+        raise UsageError("--resume needs a session.", "? picks one, sessions list shows them")
+    return value
+
+
 Resume = Annotated[
-    str, typer.Option("-r", "--resume", metavar="ID", help="Go on with a session; ? picks one.")
+    str | None,
+    typer.Option("-r", "--resume", metavar="ID", callback=_named, help="Go on with a session; ? picks one."),
 ]
 OutputForm = Annotated[
     Output,
@@ -95,7 +105,7 @@ def start(
     print_text: PrintText = None,
     output: OutputForm = "text",
     continue_: Continue = False,
-    resume: Resume = "",
+    resume: Resume = None,
     mode: ModeName = None,
     model: Annotated[str, typer.Option("-m", "--model", metavar="NAME", help="The model.")] = "",
     provider: ProviderName = "",
@@ -115,7 +125,7 @@ def start(
         text=print_text,
         output=output,
         go_on=continue_,
-        resume=resume,
+        resume=resume or "",
         mode=mode or "",
         model=model,
         provider=provider,

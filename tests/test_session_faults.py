@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.program import logs, run
+from tests.program import PROGRAM, environment, logs, run
 from tests.screen import Terminal, repl
 from tests.server.fixtures import StartServer
 from tests.server.record import Record
@@ -249,3 +249,59 @@ def test_the_picker_over_all_projects(server: Server, tmp_path: Path) -> None:
     (log,) = logs(there)
     assert "and dogs" in log.read_text()
     assert "felines" in run(["sessions", "list"], there, home=home).stdout
+
+
+def test_what_is_kept_is_private_whatever_the_umask(server: Server, tmp_path: Path) -> None:
+    project, home = make_project(tmp_path / "project"), tmp_path / "home"
+    before = os.umask(0)
+    try:
+        assert run(["-p", "keep this"], project, home=home, server=server).returncode == 0
+        assert "keep this" in run(["sessions", "list"], project, home=home).stdout
+    finally:
+        os.umask(before)
+    kept = [*(project / ".transcripts").rglob("*"), *(home / ".local").rglob("*"), home / ".local"]
+    assert any(path.name == "catalogue.sqlite3" for path in kept)
+    assert [path for path in kept if path.stat().st_mode & 0o077] == []
+
+
+def test_a_session_that_could_not_be_saved_is_said_where_it_is_left(server: Server, tmp_path: Path) -> None:
+    project, home = make_project(tmp_path / "project"), tmp_path / "home"
+    limited = ["/bin/bash", "-c", 'ulimit -f 6; exec "$@"', "-", *PROGRAM]
+    terminal = Terminal(limited, project, environment(home, server))
+    try:
+        terminal.wait_prompt()
+        say(terminal, "a line to keep", "Heard keep.")
+        assert terminal.text.count("cannot be saved") == 1
+        say(terminal, "/new", "New conversation started.")
+        assert " ".join(terminal.text.split()).count("could not be saved and is lost.") == 1
+        assert terminal.leave() == 0
+    finally:
+        terminal.kill()
+
+
+def test_a_session_open_for_reading_says_so_and_can_be_forked(server: Server, tmp_path: Path) -> None:
+    project, home = make_project(tmp_path / "project"), tmp_path / "home"
+    with repl(project, home=home, server=server) as holder:
+        say(holder, "the first line", "Heard line.")
+        (log,) = logs(project)
+        before = log.read_bytes()
+        with repl(project, home=home, server=server, arguments=["--continue"], is_awaited=False) as reader:
+            reader.wait("is open in another place")
+            reader.press("down")
+            reader.wait("> read only")
+            reader.press("enter")
+            reader.wait("Open for reading only")
+            reader.wait_prompt()
+            say(reader, "may I?", "This session is open for reading only.")
+            say(reader, "/fork", f"Forked {log.parent.name}")
+            say(reader, "now I may", "Heard may.")
+            assert reader.leave() == 0
+        assert log.read_bytes() == before
+        say(holder, "and more", "Heard more.")
+
+
+def test_an_empty_id_begins_no_session(project: Path, home: Path) -> None:
+    done = run(["-p", "hi", "--resume", ""], project, home=home, env={"ANTHROPIC_API_KEY": "k"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--resume needs a session" in done.stderr
+    assert logs(project) == []

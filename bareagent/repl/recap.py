@@ -149,6 +149,8 @@ async def recap_rows(agent: Agent, width: int, styles: Styles) -> list[str]:
     session = agent.session
     await measure_gently(session, agent.provider)
     rows: list[str] = []
+    if session.is_read_only:
+        rows += _told("Open for reading only: /fork goes on in a copy of it.", width, styles.warning)
     stale = stale_files(session)
     if stale:
         rows += _told(f"Changed on disk since the session saw them: {names(stale)}", width, styles.warning)

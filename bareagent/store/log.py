@@ -197,7 +197,7 @@ class Log:
             file.write(torn + b"\n")
             os.fsync(file.fileno())
         os.ftruncate(self._file.fileno(), self.reading.end)
-        self.repairs.append(f"the last line was cut off ({len(torn)} bytes, kept in log.jsonl.torn)")
+        self.repairs.append(f"The last line was cut off ({len(torn)} bytes, kept in log.jsonl.torn).")
 
     def append(self, entry: AnyEntry) -> AnyEntry:
         """Hand an entry to the system; return it as it will be read back. Raises: SessionError."""
