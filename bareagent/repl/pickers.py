@@ -107,7 +107,7 @@ def _edit(face: Face, picked: Picked) -> None:
 
 
 async def wanted_session(face: Face, text: str) -> str:
-    """Return what to look for: a name that sessions elsewhere have too is asked about.
+    """Return what to look for: a name that several sessions have, or one elsewhere, is asked about.
 
     Empty if the user leaves. Raises: SessionNotFound where nobody can be asked.
     """
@@ -116,7 +116,8 @@ async def wanted_session(face: Face, text: str) -> str:
     home = str(agent.manager.folder) if agent.manager is not None else ""
     named = [card for card in named if card.id != agent.session.id]
     rows = [session_row(card, home) for card in named]
-    if not any(os.sep in row.key for row in rows):
+    is_elsewhere = any(os.sep in row.key for row in rows)
+    if not is_elsewhere and (len(rows) < 2 or not face.is_terminal):
         return text
     if not face.is_terminal:
         keys = ", ".join(row.key for row in rows[:5])
