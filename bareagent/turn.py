@@ -9,6 +9,7 @@ from bareagent import context
 from bareagent.calls import Toolbox, answer_calls, not_run
 from bareagent.config import Config
 from bareagent.context.purse import purse_of
+from bareagent.context.room import room_of
 from bareagent.entries import (
     AnyDelta,
     AnyEntry,
@@ -20,10 +21,11 @@ from bareagent.entries import (
     Usage,
     UsageEntry,
 )
-from bareagent.errors import LimitReached, TooLong
+from bareagent.errors import BadRequest, LimitReached, TooLong
 from bareagent.messages import INTERRUPTED_TEXT, Message, calls, system, text_block, text_of, user
 from bareagent.provider.cost import is_explained
 from bareagent.provider.request import sent_otherwise
+from bareagent.refused_images import let_go
 from bareagent.seams import Ask, Emit, Provider, Reply, Request
 from bareagent.session import Session
 
@@ -150,6 +152,18 @@ class Run:
             return await self._sent(partial)
 
     async def _sent(self, partial: Partial) -> Reply:
+        """Send the view; once more without the images that a server refuses."""
+        try:
+            return await self._sent_once(partial)
+        except BadRequest as refused:
+            n = let_go(self.session, str(refused))
+            if not n:
+                raise
+            what = f"{n} result{'s' if n != 1 else ''} with images"
+            self.emit(Said(text=f"{what} cleared, since the server refused: {refused}", level="warning"))
+            return await self._sent_once(partial)
+
+    async def _sent_once(self, partial: Partial) -> Reply:
         coming = self._afforded()
         with purse_of(self.session).holding(coming):
             return await self.provider.reply(self._request(), partial)
@@ -191,11 +205,21 @@ class Run:
             return self._refused(reply)
         if not _says_anything(reply.message):
             return self._empty(reply)
+        reply = self._judged(reply)
         self.session.append(reply.message, "reply", reply)
         self._text = text_of(reply.message)
         if calls(reply.message):
             return None
         return self._ends(reply)
+
+    def _judged(self, reply: Reply) -> Reply:
+        """Return the reply as cut by the window where that, not its own token limit, cut it short."""
+        model, bill = self.provider.model, reply.usage
+        room = room_of(model, self.config.compaction)
+        if reply.stop_reason != "max_tokens" or bill.output >= model.max_output or bill.total <= room.limit:
+            return reply
+        said = {"said": reply.stop_reason}
+        return msgspec.structs.replace(reply, stop_reason="model_context_window_exceeded", stop_details=said)
 
     def _explain_break(self, reply: Reply) -> None:
         """Log an epoch the provider had to make; report a broken prefix that no epoch explains."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,72 @@ async def test_subagents_side_by_side_spend_from_one_purse(make_server: MakeServ
         assert talk.session.view.cost_usd <= limit
         assert 1 <= talk.results().count("done") < 6
         assert any("The next call would cost about" in text for text in talk.results())
+
+
+def png(side: int) -> bytes:
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + head + b"\0" * 40
+
+
+def read(name: str) -> dict[str, Any]:
+    return {"name": "read_file", "input": {"file_path": name}}
+
+
+async def test_an_image_that_is_too_large_among_many_goes_and_the_run_goes_on(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "large.png").write_bytes(png(2_500))
+    for n in range(20):
+        (tmp_path / f"{n}.png").write_bytes(png(100))
+    many = {"calls": [read(f"{n}.png") for n in range(20)]}
+    server = await make_server([{"calls": [read("large.png")]}, many, "seen", "and on"], strict=False)
+    async with conversation(server, tmp_path) as talk:
+        assert (await talk.agent.run("look at them")).text == "seen"
+        assert (await talk.agent.run("and?")).text == "and on"
+        assert [record.number for record in server.requests if record.verdict != "ok"] == [3]
+        assert talk.results()[0].startswith("[truncated: read_file result, ")
+        assert sum(text.startswith("[truncated") for text in talk.results()) == 1
+        assert len(said(talk, "1 result with images cleared, since the server refused: ")) == 1
+
+
+async def test_a_damaged_image_does_not_stand_in_the_way_of_all_later_calls(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.png").write_bytes(png(90))
+    (tmp_path / "good.png").write_bytes(png(80))
+    refused = {"kind": "status", "status": 400, "message": "messages.4.content.0: Could not process image"}
+    server = await make_server(
+        [{"calls": [read("good.png")]}, {"calls": [read("bad.png")]}, {"text": "x", "fault": refused}, "seen"]
+    )
+    async with conversation(server, tmp_path) as talk:
+        assert (await talk.agent.run("look")).text == "seen"
+        assert [text.startswith("[truncated") for text in talk.results()] == [False, True]
+
+
+async def test_an_answer_cut_short_by_the_full_window_is_compacted_and_gone_on_with(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    """Some servers say only that the token limit was reached, after fifty tokens of thousands."""
+    cut = {
+        "text": "The answer beg",
+        "stop_reason": "max_tokens",
+        "usage": {"input_tokens": 199_000},
+        "usage_output": 50,
+    }
+    server = await make_server(
+        [SUMMARY, "first", "second", cut, "ins and ends here."], strict=False, default="echo"
+    )
+    window = {"window": 200_000, "max_output": 8_000}
+    async with conversation(
+        server,
+        tmp_path,
+        config_of(models={"claude-sonnet-4-5": window}, provider={"model": "claude-sonnet-4-5"}),
+    ) as talk:
+        await talk.agent.run("one " * 400)
+        await talk.agent.run("two " * 400)
+        stop = await talk.agent.run("three")
+        assert (stop.reason, stop.text) == ("end_turn", "ins and ends here.")
+        assert sum(record.is_summary for record in server.requests) == 1
+        assert "three" in json.dumps(server.requests[-1].body["messages"])
+        assert "The answer beg" in json.dumps(server.requests[-1].body["messages"])
+        assert len(said(talk, "asked to go on")) == 1
