@@ -47,7 +47,7 @@ def show(
     context: typer.Context,
     which: Which,
     request: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Print the Nth request as it was sent.")
+        int, typer.Option(metavar="N", show_default=False, help="Print the Nth request as it was sent.")
     ] = 0,
     is_json: Json = False,
 ) -> None:

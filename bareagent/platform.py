@@ -124,6 +124,14 @@ def restore_terminal(descriptor: int, state: list[object] | None) -> None:
         _termios.tcsetattr(descriptor, _termios.TCSADRAIN, state)
 
 
+def discard_input(descriptor: int) -> None:
+    """Throw away what was typed into a terminal and not read: it was not meant for who reads next."""
+    if _termios is None:
+        return
+    with contextlib.suppress(OSError, _termios.error):
+        _termios.tcflush(descriptor, _termios.TCIFLUSH)
+
+
 def descendants(pid: int) -> list[int]:
     """Return the process ids below a process, found by parent."""
     children = _children_by_parent()

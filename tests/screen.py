@@ -235,10 +235,11 @@ def repl(
     columns: int = 100,
     env: Mapping[str, str] | None = None,
     is_awaited: bool = True,
+    command: Sequence[str] = PROGRAM,
 ) -> Iterator[Terminal]:
     """The REPL in a terminal of this size, its prompt awaited."""
     terminal = Terminal(
-        [*PROGRAM, *arguments],
+        [*command, *arguments],
         project,
         environment(home, server, **(env or {})),
         rows=rows,

@@ -106,7 +106,7 @@ class Repl(Talk):
             self.say(text, level)
         self.show(start.past(agent, self.width, self.styles))
         if self.ui.theme == "auto" and self.styles.heading:
-            self.screen.send(terminal.ASK_BACKGROUND)
+            self.screen.send(terminal.ask_background())
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._fault)
         self._ready = asyncio.ensure_future(asyncio.to_thread(_load_sdk))

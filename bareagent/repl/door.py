@@ -113,3 +113,4 @@ class Door:
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.write("".join(f"{line}\n" for line in ("Exiting BareAgent.", *lines)))
                 sys.stdout.flush()
+        self._guard.drain()

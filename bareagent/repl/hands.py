@@ -3,11 +3,12 @@
 import time
 from typing import TYPE_CHECKING
 
+from bareagent.cells import cells, fit_right
 from bareagent.messages import text_of
 from bareagent.repl import first, toolbar, view
 from bareagent.repl.ansi import paint
 from bareagent.repl.questions import Panel, shown_input
-from bareagent.sanitize import one_line
+from bareagent.sanitize import clean, one_line
 
 if TYPE_CHECKING:
     from bareagent.repl.app import Repl
@@ -16,7 +17,7 @@ CYCLE = ("default", "auto", "plan")
 TYPING_S = 0.5
 """Who typed within that time still types: what comes is meant for the draft, not for a question."""
 MAX_QUEUED_ROWS = 3
-STRAYED = "No answer, so kept as your draft: "
+STRAYED, DRAFT = "No answer, so kept as your draft: ", "Your draft: "
 HELD = "Not sent yet: Enter sends them in order, Up takes the last one back."
 
 
@@ -223,13 +224,15 @@ class Hands(first.Hands):
     def panel(self, width: int, max_rows: int) -> list[str] | None:
         """Return the question or list in front, and what was typed into the draft meanwhile."""
         asking = self._repl.asking
-        draft = one_line(self.screen.draft.text, 4 * width)
-        has_note = bool(draft) and asking.panel is not None and self._strayed is asking.panel
+        draft = " ".join(clean(self.screen.draft.text).split())
+        has_note = bool(draft) and asking.panel is not None and max_rows > 2
         rows = asking.rows(width, max_rows - has_note, self._repl.styles)
         if rows is None or not has_note:
             return rows
-        note = paint(view.cut(f"{STRAYED}{draft}", width), self._repl.styles.faint)
-        return [*rows, note][:max_rows]
+        label = STRAYED if self._strayed is asking.panel else DRAFT
+        room = max(width - len(label) - 1, 1)
+        end = draft if cells(draft) <= room else "…" + draft[fit_right(draft, room) :]
+        return [*rows, paint(view.cut(f"{label}{end}", width), self._repl.styles.faint)]
 
     def panel_label(self) -> str:
         """Return what stands before the panel's text line."""

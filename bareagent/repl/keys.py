@@ -173,6 +173,7 @@ def bindings(keyed: Callable[[], Keyed], has_panel: FilterOrBool, is_writing: Fi
         # In the text line Backspace edits it.
         where = panel & ~writing if name == "backspace" else panel
         made.add(name, filter=where)(_panel_key(keyed, name))
+    made.add("c-j", filter=panel & ~writing)(_panel_key(keyed, "\n"))  # by itself it would be an Enter
     for name, act in _BY_GRAPHEME.items():
         made.add(name, filter=(~panel | writing) & ~is_searching & _has_no_selection)(_on_buffer(act))
     made.add(Keys.Any, filter=panel & ~writing)(lambda event: keyed().panel_key(event.data))

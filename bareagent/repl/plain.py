@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from bareagent import platform
 from bareagent.agent import Agent
 from bareagent.config import Ui
 from bareagent.entries import AnyDelta, AnyEntry, JobsChanged, Retrying
@@ -139,6 +140,8 @@ class PlainRepl(Talk):
         await self.agent.close()
         for line in ("Exiting BareAgent.", *start.farewell(self.agent)):
             self._write(f"{line}\n")
+        if self._is_tty():
+            platform.discard_input(self._stdin.fileno())
 
     def _write(self, text: str) -> None:
         try:

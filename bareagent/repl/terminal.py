@@ -31,6 +31,7 @@ _ONE_KEY = re.compile(r"\x1b?(?:\[[0-9;]*[A-Za-z~]|O.|.)?", re.DOTALL)
 # An Enter with more behind it, Alt-Enter and what stands inside a bracketed paste left alone.
 _ENTER_INSIDE = re.compile(r"(?<!\x1b)\r(?=[^\r\n])(?=(?:(?!\x1b\[201~).)*(?:\x1b\[200~|\Z))", re.DOTALL)
 _HYPERLINK_PROGRAMS = {"iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "rio"}
+_NO_OSC = {"linux", "vt52", "vt100", "vt102", "vt220", "cons25", "sun", "ansi"}
 _NOTIFY_9 = {"iTerm.app", "WezTerm", "ghostty"}
 
 
@@ -185,10 +186,15 @@ def _is_light(colour: str) -> bool:
     return 0.3 * red + 0.59 * green + 0.11 * blue > 0.5
 
 
+def ask_background(env: Mapping[str, str] = os.environ) -> str:
+    """Return what asks for the background's colour; empty where it would be shown as text."""
+    return "" if env.get("TERM") in _NO_OSC else ASK_BACKGROUND
+
+
 def copy_sequence(text: str, env: Mapping[str, str] = os.environ) -> str:
-    """Return what puts a text on the clipboard (OSC 52); empty where it is too long."""
+    """Return what puts a text on the clipboard (OSC 52); empty where it is too long, or there is none."""
     data = base64.b64encode(text.encode())
-    if len(data) > MAX_COPY_BYTES:
+    if len(data) > MAX_COPY_BYTES or env.get("TERM") in _NO_OSC:
         return ""
     return _through(f"\x1b]52;c;{data.decode()}\x07", env)
 
@@ -244,3 +250,7 @@ class Guard:
         except (OSError, ValueError):
             pass
         platform.restore_terminal(self._descriptor, self._state)
+
+    def drain(self) -> None:
+        """Throw away what was typed and not read: the shell behind must not take it for commands."""
+        platform.discard_input(self._descriptor)

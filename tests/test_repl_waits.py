@@ -1,0 +1,290 @@
+"""What waits and what is asked while the program works: held lines, commands that only show, blind typing."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program import logs
+from tests.screen import Terminal, repl
+from tests.server.fixtures import StartServer
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+STALLED = {"text": "x", "fault": {"kind": "stall", "at": "headers"}}
+
+
+def bash(command: str, **more: Any) -> dict[str, Any]:
+    return {"calls": [{"name": "bash", "input": {"command": command}}], **more}
+
+
+def queue(t: Terminal, *lines: str) -> None:
+    for line in lines:
+        t.enter(line)
+        t.wait(f"queued: {line}")
+
+
+def stop(t: Terminal, key: str = "escape") -> None:
+    t.press(key)
+    t.wait(lambda t: not t.is_busy)
+    t.wait_prompt()
+
+
+def test_after_a_stop_lines_wait_apart(start_server: StartServer, project: Path, home: Path) -> None:
+    """They are neither sent by themselves nor joined: Up gives one back, Enter sends the rest in order."""
+    server = start_server([STALLED, {"text": "Slow.", "delay_s": 0.3}, *["Fine."] * 3, STALLED, "Now."])
+    with repl(project, home=home, server=server) as t:
+        t.enter("go")
+        t.wait("waiting for the model")
+        queue(t, "/name first", "second", "third")
+        t.type("draft")
+        stop(t)
+        t.wait("Not sent yet: Enter sends them in order, Up takes the last one back.")
+        assert t.draft == "draft"
+        assert len(server.requests) == 1
+        t.press("c-c")
+        t.wait(lambda t: t.draft == "")
+        t.press("up")
+        t.wait(lambda t: t.draft == "third")
+        t.wait(lambda t: "held: third" not in t.shown_text)
+        t.send(" changed")
+        t.press("enter")  # goes out alone; what is held stays
+        t.wait("> third changed")
+        t.enter("typed meanwhile")
+        t.wait("> typed meanwhile")
+        t.wait_prompt()
+        t.wait("held: /name first")
+        t.press("enter")
+        t.wait("Session name: first")
+        t.wait("> second")
+        t.wait_prompt()
+        assert "held" not in t.shown_text
+        assert "Not sent yet" not in t.shown_text
+        # Ctrl-C stops in the same way; leaving loses nothing: the line is in the history.
+        t.enter("once more")
+        t.wait("> once more")
+        t.wait_prompt()
+        t.enter("again")
+        t.wait("waiting for the model")
+        queue(t, "never sent")
+        stop(t, "c-c")
+        t.wait("held: never sent")
+        assert t.leave() == 0
+    lines = [r.last_text.split("\n")[-1] for r in server.requests]
+    assert lines == ["go", "third changed", "typed meanwhile", "second", "once more", "again"]
+    with repl(project, home=home, server=server) as t:
+        t.press("up")
+        t.wait(lambda t: t.draft == "never sent")
+
+
+def test_what_failed_and_what_waited_go_out_by_one_enter(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    fault = {"kind": "status", "status": 401}
+    slow = {"text": "x", "fault": fault, "delay_s": 0.1}
+    server = start_server([bash("sleep 1"), slow, "Worked.", "Second."])
+    with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
+        t.enter("first")
+        t.wait("running bash")
+        queue(t, "second")
+        t.wait("refused the key")
+        t.wait("held: second")
+        t.wait_prompt()
+        t.press("enter")
+        t.wait("Worked.")
+        t.wait("Second.")
+        t.wait_prompt()
+        t.leave()
+    assert server.requests[-1].last_text == "second"
+
+
+SHOWN = {
+    "/config": 'permissions.mode = "bypass"',
+    "/config rules": "No rule was granted",
+    "/theme": "Theme: auto (there are also dark",
+    "/mode": "Mode: bypass (there are",
+    "/model": "Model: anthropic/claude",
+    "/tools": "read_file",
+    "/skills": "There are no skills",
+    "/pins": "Nothing is pinned",
+    "/sessions": "0 turns, 0 tokens  go",
+    "/name": "Session name: go",
+    "/compact preview": "Nothing to compact",
+    "/context": "Micro-compaction",
+    "/todo": "There is no todo list",
+    "/help mode": "Show or change the permission mode",
+    "/help compact": "Any other text is the focus.",
+}
+CHANGES = ("/theme light", "/config forget 1", "/mode plan", "/model x", "/name y", "/compact")
+
+
+def has_more(t: Terminal, wanted: str, n_before: int) -> bool:
+    return t.text.count(wanted) > n_before
+
+
+def test_what_only_shows_answers_during_a_run(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server([STALLED, "Done."])
+    with repl(project, home=home, server=server, arguments=["--mode", "bypass"], rows=60) as t:
+        t.enter("go")
+        t.wait("waiting for the model")
+        for line, wanted in SHOWN.items():
+            n_before = t.text.count(wanted)
+            t.send(f"{line}\r")
+            t.wait(partial(has_more, wanted=wanted, n_before=n_before))
+            assert t.is_busy
+            assert "queued" not in t.shown_text, line
+        assert "Choose" not in t.text
+        for n, line in enumerate(CHANGES, 1):
+            t.enter(line)
+            t.wait(f"{n} queued")
+        stop(t)
+        assert t.text.count("held: ") + t.text.count("more") >= 3
+        for _ in CHANGES:
+            t.press("up")
+            t.wait(lambda t: t.draft in CHANGES)
+            t.press("c-c")
+            t.wait(lambda t: t.draft == "")
+        t.enter("/frobnicate")
+        t.wait("There is no command /frobnicate.")
+        assert "nearest" not in t.text
+        # An empty row stands behind every echoed command.
+        rows = t.rows
+        for line in ("/context", "/todo", "/frobnicate"):
+            at = max(n for n, row in enumerate(rows) if row == f"> {line}")
+            assert (rows[at - 1], rows[at + 1]) == ("", ""), line
+            assert rows[at + 2], line
+        t.leave()
+
+
+def test_blind_typing_answers_nothing(start_server: StartServer, project: Path, home: Path) -> None:
+    """A question that comes up under the fingers takes no letter of the line; the draft has all of it."""
+    server = start_server([bash("touch made", delay_s=0.15), "Refused.", "Got it."])
+    with repl(project, home=home, server=server) as t:
+        t.enter("go")
+        server.wait(1)
+        text = ""
+        while "May bash run?" not in t.shown_text:
+            text += "x"
+            t.send("x")
+            t.settle(0.02)
+        for char in " yes please, any name; n":
+            t.send(char)
+            t.pump(0.05)
+        text += " yes please, any name;"
+        t.wait("No answer, so kept as your draft: ")
+        t.press("enter")
+        t.answer("enter")
+        t.settle(0.05)
+        assert "May bash run?" in t.shown_text
+        assert not (project / "made").exists()
+        t.press("backspace")
+        t.wait(lambda t: t.shown_text.rstrip().split("\n")[-2].endswith("any name;"))
+        t.answer()
+        t.answer("n")
+        t.wait("Refused.")
+        t.wait_prompt()
+        assert t.draft == text
+        t.press("enter")
+        t.wait("Got it.")
+        t.wait_prompt()
+        t.leave()
+    assert server.requests[-1].last_text.rstrip().endswith(text)
+    assert not (project / "made").exists()
+
+
+def test_a_key_too_soon_answers_nothing(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server([bash("touch one"), bash("touch two"), "Done."])
+    with repl(project, home=home, server=server) as t:
+        t.enter("go")
+        t.wait("touch one")
+        t.answer("y")
+        t.wait("touch two")
+        t.press("y")
+        t.wait("No answer, so kept as your draft: y")
+        t.answer()
+        t.answer("n")
+        t.wait("Done.")
+        t.wait_prompt()
+        assert t.draft == "y"
+        t.press("c-c")
+        t.leave()
+    assert (project / "one").exists()
+    assert not (project / "two").exists()
+
+
+def test_a_subagent_says_that_it_asks(start_server: StartServer, project: Path, home: Path) -> None:
+    helper = {"calls": [{"name": "subagent", "input": {"task": "touch a file"}}]}
+    server = start_server([helper, bash("touch made"), "Helped.", "All done."])
+    with repl(project, home=home, server=server, arguments=["--mode", "default"]) as t:
+        t.enter("go")
+        t.wait("Subagent a1 (touch a file) asks: May bash run?")
+        t.answer("y")
+        t.wait("All done.")
+        t.wait_prompt()
+        t.leave()
+    assert (project / "made").exists()
+
+
+def test_the_list_is_drawn_when_it_changes(start_server: StartServer, project: Path, home: Path) -> None:
+    def todo(*states: str) -> dict[str, Any]:
+        items = [{"text": f"step {n}", "status": state} for n, state in enumerate(states, 1)]
+        return {"calls": [{"name": "todo_write", "input": {"items": items}}]}
+
+    server = start_server(  # the nag asks for a last look while an item is open
+        [
+            todo("in_progress", "pending"),
+            todo("completed", "in_progress"),
+            todo("completed", "completed"),
+            "Done.",
+        ]
+    )
+    with repl(project, home=home, server=server) as t:
+        t.enter("plan it")
+        t.wait("Done.")
+        t.wait_prompt()
+        t.leave()
+    rows = [row.strip() for row in t.rows if row.strip()[:1] in set("◐☐☑")]
+    assert rows == ["◐ step 1", "☐ step 2", "☑ step 1", "◐ step 2", "☑ step 1", "☑ step 2"]
+
+
+def test_plain_lines_hold_and_take_only_answers(start_server: StartServer, project: Path, home: Path) -> None:
+    """Without a live screen: whole words answer, any other line waits; a stop holds what was typed ahead."""
+    server = start_server([bash("touch made"), "Refused.", "Heard.", STALLED, "Sent."])
+    with repl(project, home=home, server=server, env={"BAREAGENT_UI_PLAIN": "true"}) as t:
+        t.send("go\r")
+        t.wait("May bash run?")
+        t.send("yes please\r")
+        t.wait("This is no answer; the line waits until the run has ended.")
+        t.send("n\r")
+        t.wait("Refused.")
+        t.wait("Heard.")
+        t.wait(lambda t: t.rows[-1].endswith("bareagent>"))
+        t.send("stall\r")
+        server.wait(4)
+        t.send("typed ahead\r")
+        t.settle(0.1)
+        t.press("c-c")
+        t.wait("Not sent yet: Enter on an empty line sends them in order.")
+        assert len(server.requests) == 4
+        t.send("\r")
+        t.wait("Sent.")
+        t.wait(lambda t: t.rows[-1].endswith("bareagent>"))
+        t.press("c-d")
+        assert t.ended() == 0
+    assert server.requests[2].last_text.endswith("yes please")
+    assert server.requests[4].last_text.endswith("typed ahead")
+    assert not (project / "made").exists()
+    assert "yes please" in json.dumps([json.loads(row) for row in logs(project)[0].read_text().splitlines()])
