@@ -13,25 +13,31 @@ NO_NAME = "unknown"
 
 
 def are_sound(entries: Iterable[AnyEntry]) -> bool:
-    """Tell whether every block of every message has the shape its type asks for; of unknown types none is asked."""
-    checks = _CHECKS
-    for entry in entries:
-        for block in entry.message["content"] if type(entry) is MessageEntry else ():
-            kind = block.get("type")
-            if kind == "text":  # most are; the rest is looked up
-                is_sound = type(block.get("text")) is str
-            else:
-                is_sound = type(kind) is str and (kind not in checks or checks[kind](block))
-            if not is_sound:
+    """Tell whether every block of every message has the shape its type asks for and stands where it may.
+
+    Of unknown types no shape is asked.
+    """
+    return all(_is_sound(entry.message) for entry in entries if type(entry) is MessageEntry)
+
+
+def _is_sound(message: Message) -> bool:
+    checks = _CHECKS[message["role"]]
+    for block in message["content"]:
+        kind = block.get("type")
+        if kind == "text":  # most are; the rest is looked up
+            if type(block.get("text")) is not str:
                 return False
+        elif type(kind) is not str or (kind in checks and not checks[kind](block)):
+            return False
     return True
 
 
 def mended(entry: AnyEntry) -> AnyEntry:
     """Return the entry with all its blocks in shape: what can be read of them stays, the rest is left out."""
-    if not isinstance(entry, MessageEntry) or are_sound((entry,)):
+    if not isinstance(entry, MessageEntry) or _is_sound(entry.message):
         return entry
-    message: Message = {**entry.message, "content": all_mended(entry.message["content"])}
+    role = entry.message["role"]
+    message: Message = {**entry.message, "content": all_mended(entry.message["content"], role)}
     return msgspec.structs.replace(entry, message=message)
 
 
@@ -47,14 +53,14 @@ def _is_sound_result(block: Block) -> bool:
     content = block.get("content")
     if type(content) is not list or type(block.get("is_error", False)) is not bool:
         return False
-    return _is_named(block.get("tool_use_id")) and all(map(_is_sound_part, content))
+    return _is_named(block.get("tool_use_id")) and all(_is_in_shape(part, "part") for part in content)
 
 
-def _is_sound_part(part: Any) -> bool:
-    if type(part) is not dict or type(part.get("type")) is not str:
+def _is_in_shape(block: Any, where: str) -> bool:
+    if type(block) is not dict or type(block.get("type")) is not str:
         return False
-    check = _CHECKS.get(part["type"])
-    return check is None or check(part)
+    check = _CHECKS[where].get(block["type"])
+    return check is None or check(block)
 
 
 def _is_sound_thinking(block: Block) -> bool:
@@ -69,37 +75,49 @@ def _has_sound_source(block: Block) -> bool:
     return all(type(source.get(key)) is str for key in needed)
 
 
-_CHECKS: dict[str, Callable[[Block], bool]] = {
-    "text": lambda block: type(block.get("text")) is str,
-    "tool_use": _is_sound_call,
-    "tool_result": _is_sound_result,
+def _never(_: Block) -> bool:
+    return False
+
+
+Checks = dict[str, Callable[[Block], bool]]
+_TEXT: Checks = {"text": lambda block: type(block.get("text")) is str}
+_CALL: Checks = {"tool_use": _is_sound_call}
+_RESULT: Checks = {"tool_result": _is_sound_result}
+_THINKING: Checks = {
     "thinking": _is_sound_thinking,
     "redacted_thinking": lambda block: type(block.get("data")) is str,
-    "image": _has_sound_source,
-    "document": _has_sound_source,
 }
+_MEDIA: Checks = {"image": _has_sound_source, "document": _has_sound_source}
+_NOWHERE: Checks = dict.fromkeys((*_CALL, *_RESULT, *_THINKING, *_MEDIA), _never)
+_CHECKS: dict[str, Checks] = {
+    "user": {**_NOWHERE, **_TEXT, **_RESULT, **_MEDIA},
+    "assistant": {**_NOWHERE, **_TEXT, **_CALL, **_THINKING},
+    "system": {**_NOWHERE, **_TEXT, **_MEDIA},
+    "part": {**_NOWHERE, **_TEXT, **_MEDIA},
+}
+"""By role, and for the parts of a result."""
 
 
-def all_mended(content: Any) -> list[Block]:
-    """Return a message's or a result's content, whatever it is, as a list of blocks in shape."""
+def all_mended(content: Any, where: str) -> list[Block]:
+    """Return content, whatever it is, as a list of blocks in shape; `where` is a role or "part" (of a result)."""
     parts = content if isinstance(content, list) else [content]
-    return [block for block in map(_mended_block, parts) if block is not None]
+    return [block for part in parts if (block := _mended_block(part, where)) is not None]
 
 
-def _mended_block(block: Any) -> Block | None:
-    if _is_sound_part(block):
+def _mended_block(block: Any, where: str) -> Block | None:
+    if _is_in_shape(block, where):
         return cast(Block, block)
     kind = block.get("type") if isinstance(block, dict) else None
-    match kind:
-        case "text":
+    match kind, where:
+        case "text", _:
             return _as_text(block.get("text"))
-        case "tool_use":
+        case "tool_use", "assistant":
             return _mended_call(block)
-        case "tool_result":
+        case "tool_result", "user":
             return _mended_result(block)
-        case "thinking" | "redacted_thinking":
+        case (("thinking" | "redacted_thinking"), _):
             return None
-        case "image" | "document":
+        case (("image" | "document"), _):
             return text_block(f"[{kind}: it cannot be read]")
         case _:
             return _as_text(block)
@@ -126,7 +144,7 @@ def _mended_result(block: Block) -> Block:
     result = {
         **block,
         "tool_use_id": _named(block.get("tool_use_id")),
-        "content": all_mended(block.get("content")),
+        "content": all_mended(block.get("content"), "part"),
     }
     if "is_error" in block:
         result["is_error"] = bool(block["is_error"])

@@ -139,5 +139,5 @@ def _normalise(data: dict[str, Any]) -> str:
     content = message["content"]
     if isinstance(content, list) and all(isinstance(block, dict) for block in content):
         return ""
-    message["content"] = all_mended(content)
+    message["content"] = all_mended(content, "assistant" if message.get("role") == "assistant" else "user")
     return "" if isinstance(content, str) else ODD_BLOCKS
