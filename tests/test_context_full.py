@@ -528,3 +528,27 @@ async def test_the_log_folds_to_the_same_view() -> None:
     await play.compact()
     play.session.undo()
     assert fold(play.session.entries()).messages == play.messages
+
+
+async def test_a_request_that_is_still_open_is_told_apart_over_many_compactions() -> None:
+    play = Play(rules(micro="off", tail_turns=0))
+    play.line("先做第一件事，不要改配置。")
+    play.reply("done")
+    play.line("现在做第二件事。")
+    for _ in range(3):
+        for _ in range(4):
+            play.round(200)
+        await play.compact(trigger="tool")
+        text = text_of(play.messages[0])
+        past, _, rest = text.partition("## The user's open request, word for word\n")
+        assert rest.startswith("- 现在做第二件事。\n")
+        assert "taken up already; what they demand or forbid holds\n- 先做第一件事，不要改配置。" in past
+        assert "Write it in Chinese" in asked(play)
+    play.reply("both done")
+    play.line("谢谢")
+    await play.compact()
+    assert "open request" not in text_of(play.messages[0])
+    assert fact.parse(play.logged(Compaction)[-1].facts).lines == [
+        "先做第一件事，不要改配置。",
+        "现在做第二件事。",
+    ]

@@ -14,6 +14,7 @@ from bareagent.context.reminder import item_line, open_items
 from bareagent.context.tokens import fast_tokens, text_quarters
 from bareagent.entries import Kind, TodoItem
 from bareagent.messages import Block, Message, calls, has_results, results, text_of
+from bareagent.view import View
 
 LINES_TOKENS = 2_000
 DEMANDS_TOKENS = 2_000
@@ -22,6 +23,10 @@ TODO_TOKENS = 2_000
 COMMAND_CHARS = 1_000
 _OPEN, _CLOSE = "<facts>", "</facts>"
 _LINES = "The user's lines, word for word, oldest first"
+"""The title that facts of earlier versions have; it is read only."""
+
+_PAST = "The user's earlier lines, word for word, oldest first: taken up already; what they demand or forbid holds"
+_REQUEST = "The user's open request, word for word"
 _DEMANDS = "What the user demands or forbids, word for word"
 _PINS = "Pinned by the user"
 _CHANGED = "Files changed"
@@ -173,36 +178,47 @@ def rendered(
     usable: float,
     pin_tokens: int,
     newest_line: str | None,
+    *,
+    is_open: bool = False,
 ) -> str:
     """Return the facts as text, all together at most half of a usable window of estimated tokens.
 
     Where they would be more, each kind shrinks in proportion.
     """
     caps = Caps(newest=max(usable / 4, 1), pins=pin_tokens)
-    text = render(facts, todo, pins, caps, newest_line)
+    text = render(facts, todo, pins, caps, newest_line, is_open=is_open)
     share = 1.0
     while fast_tokens(text) > usable / 2 and share > 0.01:
         share *= min(usable / 2 / fast_tokens(text), 0.9)
         shrunk = Caps(**{name: getattr(caps, name) * share for name in Caps.__struct_fields__})
-        text = render(facts, todo, pins, shrunk, newest_line)
+        text = render(facts, todo, pins, shrunk, newest_line, is_open=is_open)
     return text
 
 
 def render(
-    facts: Facts, todo: Sequence[TodoItem], pins: Sequence[str], caps: Caps, newest_line: str | None = None
+    facts: Facts,
+    todo: Sequence[TodoItem],
+    pins: Sequence[str],
+    caps: Caps,
+    newest_line: str | None = None,
+    *,
+    is_open: bool = False,
 ) -> str:
     """Return the facts as text within their caps; empty when there are none.
 
-    `newest_line` is the newest line of the session if it fell into the summary.
+    `newest_line` is the newest line of the session if it fell into the summary; with `is_open` the model
+    was still at work on it. All others were taken up: a model that reads them must not do them again.
     """
     lines = _newest_lines(facts.lines, caps, newest_line)
+    n_past = len(lines) - 1 if is_open and lines and facts.lines[-1] == newest_line else len(lines)
     kept = "\n".join(lines)
     demanded = [item for item in _newest_demands(facts.demands, caps.demands) if item not in kept]
     changed = _newest(facts.changed, caps.files)
     read = _newest(facts.read, caps.files)
     listed = [item_line(item).removeprefix("- ") for item in open_items(todo)]
     sections = [
-        (_LINES, lines),
+        (_PAST, lines[:n_past]),
+        (_REQUEST, lines[n_past:]),
         (_DEMANDS, demanded),
         (_PINS, _newest(pins, caps.pins)),
         (_CHANGED, _counted(changed, len(facts.changed) - len(changed) + facts.n_more_changed)),
@@ -270,7 +286,7 @@ def parse(text: str) -> Facts:
     if not text.startswith(_OPEN):
         return facts
     by_title = _sections(text)
-    facts.lines = by_title.get(_LINES, [])
+    facts.lines = [line for title in (_LINES, _PAST, _REQUEST) for line in by_title.get(title, [])]
     facts.demands = by_title.get(_DEMANDS, [])
     facts.pins = by_title.get(_PINS, [])
     facts.todo = by_title.get(_TODO, [])
@@ -304,9 +320,10 @@ def _says_failed(text: str) -> bool:
     return "xit" in ends and bool(_EXIT.search(ends))
 
 
-def last_line(messages: Sequence[Message], kinds: Sequence[Kind]) -> str | None:
-    """Return the newest line of the user's own; None if there is none."""
-    for message, kind in zip(reversed(messages), reversed(kinds), strict=True):
+def newest_line(view: View) -> str | None:
+    """Return the newest line of the user's own, which an earlier compaction may have; None for none."""
+    for message, kind in zip(reversed(view.messages), reversed(view.kinds), strict=True):
         if kind == "line" and message["role"] == "user":
             return text_of(message).strip("\n")
-    return None
+    earlier = parse(view.compactions[-1].facts).lines if view.compactions else []
+    return earlier[-1] if earlier else None

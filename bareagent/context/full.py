@@ -93,7 +93,7 @@ def _draft(job: Job, snapshot: Path | None) -> Compaction:
     view, cut, rules = job.book.view, job.full.cut, job.config.compaction
     is_open = cut.first < len(view.messages)
     starts_with_reply = is_open and view.messages[cut.first]["role"] == "assistant"
-    language = ask.language_of(rules.language, fact.last_line(view.messages, view.kinds))
+    language = ask.language_of(rules.language, fact.newest_line(view))
     acknowledgement = "" if starts_with_reply else ACKNOWLEDGEMENTS["zh" if language == "zh" else ""]
     return Compaction(
         summary="",
@@ -117,8 +117,9 @@ def _facts(job: Job) -> str:
     gathered = fact.gather(originals(job.book, gone), [view.kinds[i] for i in gone], earlier)
     limit = room_of(job.provider.model, rules).limit
     usable = max(limit / job.state.meter.ratio - job.state.fixed(job.tools), limit / 8)
-    newest = fact.last_line(view.messages, view.kinds)
-    return fact.rendered(gathered, view.todo, view.pins, usable, rules.pin_tokens, newest)
+    newest = fact.newest_line(view)
+    is_open = job.state.awaits_reply() or job.state.last_stop == "model_context_window_exceeded"
+    return fact.rendered(gathered, view.todo, view.pins, usable, rules.pin_tokens, newest, is_open=is_open)
 
 
 def originals(book: Book, places: Sequence[int]) -> list[Message]:
@@ -164,7 +165,7 @@ async def _asked(job: Job) -> str:
     view, rules = job.book.view, job.config.compaction
     question = ask.Question(
         rules=rules,
-        language=ask.language_of(rules.language, fact.last_line(view.messages, view.kinds)),
+        language=ask.language_of(rules.language, fact.newest_line(view)),
         focus=job.focus,
         previous=view.compactions[-1].summary if view.compactions and rules.profile != "seed" else "",
     )
