@@ -2,11 +2,13 @@
 
 import json
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bareagent.platform import descendants
 from tests.program import logs
 from tests.screen import Terminal, repl
 from tests.server.fixtures import StartServer
@@ -117,6 +119,14 @@ def test_steering(start_server: StartServer, project: Path, home: Path) -> None:
 
 STALLED = {"text": "x", "fault": {"kind": "stall", "at": "headers"}}
 CHILD = bash("echo begun; sleep 300 & echo $! > pid; wait")
+JOB = {
+    "calls": [
+        {
+            "name": "bash",
+            "input": {"command": "echo $$ > job; sleep 300 # of the background", "run_in_background": True},
+        }
+    ]
+}
 TWO = {
     "calls": [
         {"name": "bash", "input": {"command": f"echo two-{n}; sleep 300"}, "id": f"two{n}"} for n in (1, 2)
@@ -148,15 +158,16 @@ MOMENTS: list[tuple[str, list[Any], str, str, bool]] = [
     ),
     ("!echo own-$((1+1)); sleep 300", [], "own-2", "escape", True),
     ("/compact", [STALLED], "compacting", "c-c", True),
+    ("beside a background task", [JOB, STALLED], "of the background", "escape", True),
 ]
 
 
-def stopped(t: Terminal, key: str, *, has_draft: bool) -> None:
-    """Stop what is under way: within a second (and what a busy machine adds), the draft kept."""
+def stopped(t: Terminal, key: str, *, has_draft: bool) -> float:
+    """Stop what is under way: within a second (and what a busy machine adds), the draft kept; return when."""
     if has_draft:
         t.type("kept")
         t.wait(lambda t: t.draft == "kept")
-    began = time.monotonic()
+    began, pressed_at = time.monotonic(), time.time()
     t.press(key)
     t.wait(lambda t: not t.is_busy, 5)
     assert time.monotonic() - began < 2.5
@@ -165,27 +176,39 @@ def stopped(t: Terminal, key: str, *, has_draft: bool) -> None:
         assert t.draft == "kept"
         t.press("c-c")
         t.wait(lambda t: t.draft == "")
+    return pressed_at
+
+
+def logged_stops(project: Path) -> list[float]:
+    """When the log says that a run was stopped, in seconds of the clock."""
+    rows = map(json.loads, logs(project)[0].read_text().splitlines())
+    return [datetime.fromisoformat(row["at"]).timestamp() for row in rows if row["type"] == "interrupted"]
 
 
 def test_interrupts(start_server: StartServer, project: Path, home: Path) -> None:
-    """At eleven moments; nothing that was stopped lives on, and the conversation goes on."""
+    """At twelve moments, within a second; nothing that was stopped lives on, and the conversation goes on."""
     server = start_server([step for moment in MOMENTS for step in moment[1]] + ["All fine."], strict=False)
     env = {"BAREAGENT_UI_THINKING": "show"}
+    pressed: list[float] = []
     with repl(project, home=home, server=server, env=env) as t:
         for line, _, wanted, key, has_draft in MOMENTS:
             t.enter(line)
             if key:
                 t.wait(wanted)
                 t.wait(lambda t: t.is_busy or "May bash run" in t.shown_text)
-                stopped(t, key, has_draft=has_draft)
+                at = stopped(t, key, has_draft=has_draft)
+                pressed += [] if line[0] in "!/" else [at]
+                assert descendants(t.child.pid) == [] or "background" in line, line
             else:
                 t.wait("Mode: bypass")
         t.enter("well?")
         t.wait("All fine.")
         t.wait_prompt()
         t.leave()
-    pid = int((project / "pid").read_text())
-    assert not Path(f"/proc/{pid}").exists()
+    for name in ("pid", "job"):
+        assert not Path(f"/proc/{int((project / name).read_text())}").exists()
+    stops = logged_stops(project)
+    assert [n for n, (at, stop) in enumerate(zip(pressed, stops, strict=True)) if stop - at > 1] == []
     assert not (project / "never").exists()
     assert server.refused == []
     kept = json.dumps(server.requests[-1].body["messages"])
@@ -344,13 +367,32 @@ def kept_pastes(t: Terminal) -> None:
     cleared(t)
 
 
+MANY = "\n".join(f"line {n} äöü 你好 👩‍👩‍👧" for n in range(200))
+
+
+def many_lines(t: Terminal, server: Server) -> None:
+    """200 lines, whole and in odd pieces, bracketed and not: one draft, sent as one line by Enter alone."""
+    data = MANY.replace("\n", "\r").encode()
+    for n, (begin, end, size) in enumerate([(b"\x1b[200~", b"\x1b[201~", 333), (b"", b"", 1000)], 3):
+        whole = begin + data + end
+        for at in range(0, len(whole), size):
+            t.child.send(whole[at : at + size])
+        t.settle(0.1)
+        assert len(server.requests) == n - 1
+        t.press("enter")
+        server.wait_settled(n)
+        t.wait_prompt()
+        assert server.requests[n - 1].last_text == MANY
+
+
 def test_pastes(start_server: StartServer, project: Path, home: Path) -> None:
     server = start_server(default="echo")
     with repl(project, home=home, server=server) as t:
         sent_pastes(t, server)
         kept_pastes(t)
+        many_lines(t, server)
         t.leave()
-    assert len(server.requests) == 2
+    assert len(server.requests) == 4
 
 
 def test_commands_of_ones_own(start_server: StartServer, project: Path, home: Path) -> None:

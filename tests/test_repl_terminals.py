@@ -65,7 +65,7 @@ def test_colours_and_links_follow_the_terminal(start_server: StartServer, projec
     assert ask_background({"TERM": "vt100"}) == copy_sequence("x", {"TERM": "vt100"}) == ""
 
 
-def in_a_shell(project: Path, home: Path, env: dict[str, str]) -> Terminal:
+def in_a_shell(project: Path, env: dict[str, str]) -> Terminal:
     return Terminal(["bash", "--norc", "--noprofile", "--noediting", "-i"], project, {**env, "PS1": "$ "})
 
 
@@ -73,7 +73,7 @@ def test_keys_still_pending_do_not_reach_the_shell(
     start_server: StartServer, project: Path, home: Path
 ) -> None:
     server = start_server(default="echo")
-    shell = in_a_shell(project, home, environment(home, server))
+    shell = in_a_shell(project, environment(home, server))
     try:
         shell.wait("$")
         shell.send(" ".join([*PROGRAM, "\r"]))
@@ -109,7 +109,7 @@ def test_a_crash_gives_the_terminal_back(start_server: StartServer, project: Pat
     (site / "sitecustomize.py").write_text(FAULT)
     call = {"calls": [{"name": "bash", "input": {"command": "echo $$ > pid; sleep 300"}}]}
     server = start_server([call])
-    shell = in_a_shell(project, home, environment(home, server, PYTHONPATH=str(site)))
+    shell = in_a_shell(project, environment(home, server, PYTHONPATH=str(site)))
     try:
         shell.wait("$")
         shell.send("stty -a > before\r")
@@ -145,7 +145,7 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_the_farewell_names_a_command_that_works(project: Path, home: Path, tmp_path: Path) -> None:
+def test_the_farewell_names_a_command_that_works(tmp_path: Path) -> None:
     script = tmp_path / "bin dir" / "bareagent"
     script.parent.mkdir()
     script.write_text("#!/bin/sh\n")

@@ -45,7 +45,7 @@ def stop(t: Terminal, key: str = "escape") -> None:
 
 def test_after_a_stop_lines_wait_apart(start_server: StartServer, project: Path, home: Path) -> None:
     """They are neither sent by themselves nor joined: Up gives one back, Enter sends the rest in order."""
-    server = start_server([STALLED, {"text": "Slow.", "delay_s": 0.3}, *["Fine."] * 3, STALLED, "Now."])
+    server = start_server([STALLED, {"text": "Slow.", "delay_s": 0.3}, "Fine.", "Fine."])
     with repl(project, home=home, server=server) as t:
         t.enter("go")
         t.wait("waiting for the model")
@@ -73,18 +73,21 @@ def test_after_a_stop_lines_wait_apart(start_server: StartServer, project: Path,
         t.wait_prompt()
         assert "held" not in t.shown_text
         assert "Not sent yet" not in t.shown_text
-        # Ctrl-C stops in the same way; leaving loses nothing: the line is in the history.
-        t.enter("once more")
-        t.wait("> once more")
-        t.wait_prompt()
-        t.enter("again")
+        t.leave()
+    lines = [r.last_text.split("\n")[-1] for r in server.requests]
+    assert lines == ["go", "third changed", "typed meanwhile", "second"]
+
+
+def test_leaving_keeps_what_was_held(start_server: StartServer, project: Path, home: Path) -> None:
+    """It is in the history."""
+    server = start_server([STALLED])
+    with repl(project, home=home, server=server) as t:
+        t.enter("go")
         t.wait("waiting for the model")
         queue(t, "never sent")
         stop(t, "c-c")
         t.wait("held: never sent")
         assert t.leave() == 0
-    lines = [r.last_text.split("\n")[-1] for r in server.requests]
-    assert lines == ["go", "third changed", "typed meanwhile", "second", "once more", "again"]
     with repl(project, home=home, server=server) as t:
         t.press("up")
         t.wait(lambda t: t.draft == "never sent")
