@@ -1,5 +1,7 @@
 """What takes long, or needs a terminal that lays its rows out anew: the bell after a long run, resizes in tmux."""
 
+import itertools
+import random
 import re
 import shutil
 import subprocess
@@ -104,3 +106,46 @@ def test_resizes_in_tmux(start_server: StartServer, project: Path, home: Path, s
     found = [int(n) for n in re.findall(r"^row (\d{3})", shown, re.MULTILINE)]
     assert [n for n in range(100) if found.count(n) != 1] == []
     assert shown.count("bareagent>") <= 1 + len(widths)
+
+
+def pile(chance: random.Random, n_blocks: int) -> tuple[str, int]:
+    """Return a document of paragraphs, lists, quotes and tables, and how many numbered words it has."""
+    numbers = itertools.count()
+
+    def words(most: int) -> str:
+        return " ".join(f"w{next(numbers):04}" for _ in range(chance.randint(1, most)))
+
+    makers = (
+        lambda: words(60),
+        lambda: "# " + words(4),
+        lambda: "\n".join("- " + words(12) for _ in range(4)),
+        lambda: "> " + words(30),
+        lambda: "| a | b |\n|---|---|\n" + "\n".join(f"| {words(1)} | {words(1)} |" for _ in range(8)),
+    )
+    text = "\n\n".join(chance.choice(makers)() for _ in range(n_blocks))
+    return f"{text}\n\nENDMARK", next(numbers)
+
+
+@needs_tmux
+@pytest.mark.parametrize("seed", range(3))
+def test_a_storm_of_resizes_in_tmux(
+    start_server: StartServer, project: Path, home: Path, socket: str, seed: int
+) -> None:
+    """tmux lays its rows out at once and tells the new size later: no word is lost or doubled meanwhile."""
+    chance = random.Random(seed)
+    text, n_words = pile(chance, 50)
+    server = start_server([{"text": text, "chunk": 10, "delay_s": 0.02}])
+    keys = ("HOME", "PATH", "PYTHONPATH", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "LANG")
+    env = {key: value for key, value in environment(home, server).items() if key in keys}
+    tmux = Tmux(socket, " ".join(PROGRAM), project, env)
+    tmux.wait(lambda text: "bareagent>" in text)
+    tmux("send-keys", "go", "Enter")
+    tmux.wait(lambda text: "w0001" in text)
+    for _ in range(40):
+        tmux("resize-window", "-x", str(chance.randint(20, 160)), "-y", str(chance.randint(6, 50)))
+        time.sleep(chance.random() * 0.15)
+    tmux("resize-window", "-x", "150", "-y", "40")
+    tmux.wait(lambda text: "ENDMARK" in text and "to interrupt" not in text)
+    found = [int(n) for n in re.findall(r"w(\d{4})", tmux.text())]
+    assert [n for n in range(n_words) if found.count(n) != 1] == []
+    assert tmux.text().count("bareagent>") == 1

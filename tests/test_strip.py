@@ -1,5 +1,6 @@
 """The moving rows: whatever becomes final or moves, a terminal shows each finished row once, then what moves."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyte
@@ -22,10 +23,11 @@ step = st.tuples(st.lists(row, max_size=3), st.lists(row, max_size=5))
 class Below:
     """A screen whose last rows are drawn once, as the input line is; the strip has to move them."""
 
-    def __init__(self) -> None:
+    def __init__(self, below: Sequence[str] = BELOW, n_above: int = 0) -> None:
         self.screen = pyte.HistoryScreen(COLUMNS, ROWS, history=10_000, ratio=0.5)
         self._stream = pyte.Stream(self.screen)
-        self.write("\r\n".join(BELOW) + "\x1b[A\r\x1b[2C")
+        up = f"\x1b[{len(below) - 1}A" if len(below) > 1 else ""
+        self.write("\r\n" * n_above + "\r\n".join(below) + up + "\r\x1b[2C")
 
     def write(self, text: str) -> None:
         self._stream.feed(text)
@@ -57,6 +59,22 @@ def test_each_row_stands_once(steps: list[tuple[list[str], list[str]]]) -> None:
             2,
             BELOW[0],
         )
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(step, max_size=12))
+def test_no_row_is_overwritten_where_the_row_below_the_cursor_is_gone(
+    steps: list[tuple[list[str], list[str]]],
+) -> None:
+    """A terminal that shrinks takes the rows below the cursor away, and tells so only later."""
+    terminal = Below(["> draft"], n_above=ROWS - 1)
+    strip = Strip(terminal.write)
+    place = Place(x=2, y=0, n_below=2, columns=COLUMNS, rows=ROWS)
+    final: list[str] = []
+    for more, moving in steps:
+        assert strip.draw(more, moving, place)
+        final += more
+        assert terminal.rows()[ROWS - 1 :] == [*texts(final), *texts(moving), "> draft"]
 
 
 def test_a_standing_row_is_not_sent_again() -> None:

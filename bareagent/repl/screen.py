@@ -35,15 +35,12 @@ from prompt_toolkit.widgets import SearchToolbar
 from bareagent.cells import cells
 from bareagent.repl import keys
 from bareagent.repl.ansi import cut
-from bareagent.repl.reflow import has_reflow, rows_above_cursor
+from bareagent.repl.reflow import has_reflow, rows_above_cursor, settle_s
 from bareagent.repl.strip import Place, Strip
 from bareagent.repl.terminal import Canvas, Typed
 
 FRAME_S = 0.1
 """So often at most finished rows are written and the moving ones drawn anew; keys are shown at once."""
-
-SETTLE_S = 0.08
-"""A resize is taken up once the size has stayed for so long."""
 
 KEY_TIMEOUT_S = 0.05
 MAX_MENU_ROWS = 6
@@ -426,7 +423,7 @@ class Screen:
             self._before = (last, last.get_cursor_position(self.app.layout.current_window) if last else None)
         else:
             self._resize.cancel()
-        self._resize = asyncio.get_running_loop().call_later(SETTLE_S, self._settled)
+        self._resize = asyncio.get_running_loop().call_later(settle_s(os.environ), self._settled)
 
     def _settled(self) -> None:
         self._resize = None

@@ -77,8 +77,10 @@ class _Pen:
         self._row = row
 
     def go(self, row: int) -> None:
-        if row != self._row:
-            self.parts.append(f"\x1b[{abs(row - self._row)}{'A' if row < self._row else 'B'}")
+        if row < self._row:
+            self.parts.append(f"\x1b[{self._row - row}A")
+        # New lines, for a screen that has shrunk may end above the row that is wanted.
+        self.parts.append("\n" * (row - self._row))
         self._row = row
 
     def add(self, text: str) -> None:
