@@ -15,64 +15,81 @@ NO_NAME = "unknown"
 def are_sound(entries: Iterable[AnyEntry]) -> bool:
     """Tell whether every block of every message has the shape its type asks for and stands where it may.
 
-    Of unknown types no shape is asked.
+    Of unknown types no shape is asked. Many thousand blocks pass here when a log is read, so what is not there
+    is found by its KeyError.
     """
-    return all(_is_sound(entry.message) for entry in entries if type(entry) is MessageEntry)
+    try:
+        return _all_sound([entry.message for entry in entries if type(entry) is MessageEntry])
+    except (KeyError, TypeError):
+        return False
 
 
-def _is_sound(message: Message) -> bool:
-    checks = _CHECKS[message["role"]]
-    for block in message["content"]:
-        kind = block.get("type")
-        if kind == "text":  # most are; the rest is looked up
-            if type(block.get("text")) is not str:
+def _all_sound(messages: list[Message]) -> bool:
+    for message in messages:
+        for block in message["content"]:
+            kind = block["type"]
+            if kind == "text":
+                is_sound = type(block["text"]) is str
+            else:
+                is_sound = _CHECKS[message["role"]].get(kind, _is_typed)(block)
+            if not is_sound:
                 return False
-        elif type(kind) is not str or (kind in checks and not checks[kind](block)):
-            return False
     return True
 
 
 def mended(entry: AnyEntry) -> AnyEntry:
     """Return the entry with all its blocks in shape: what can be read of them stays, the rest is left out."""
-    if not isinstance(entry, MessageEntry) or _is_sound(entry.message):
+    if not isinstance(entry, MessageEntry) or are_sound((entry,)):
         return entry
     role = entry.message["role"]
     message: Message = {**entry.message, "content": all_mended(entry.message["content"], role)}
     return msgspec.structs.replace(entry, message=message)
 
 
+def _is_typed(block: Block) -> bool:
+    return type(block["type"]) is str
+
+
+def _is_sound_text(block: Block) -> bool:
+    return type(block["text"]) is str
+
+
 def _is_sound_call(block: Block) -> bool:
-    return type(block.get("input")) is dict and _is_named(block.get("id")) and _is_named(block.get("name"))
-
-
-def _is_named(value: Any) -> bool:
-    return type(value) is str and value != ""
+    call_id, name = block["id"], block["name"]
+    is_named = type(call_id) is str and call_id != "" and type(name) is str and name != ""
+    return is_named and type(block["input"]) is dict
 
 
 def _is_sound_result(block: Block) -> bool:
-    content = block.get("content")
-    if type(content) is not list or type(block.get("is_error", False)) is not bool:
+    call_id, content = block["tool_use_id"], block["content"]
+    if type(call_id) is not str or not call_id or type(content) is not list:
         return False
-    return _is_named(block.get("tool_use_id")) and all(_is_in_shape(part, "part") for part in content)
-
-
-def _is_in_shape(block: Any, where: str) -> bool:
-    if type(block) is not dict or type(block.get("type")) is not str:
-        return False
-    check = _CHECKS[where].get(block["type"])
-    return check is None or check(block)
+    for part in content:
+        if not _CHECKS["part"].get(part["type"], _is_typed)(part):
+            return False
+    return "is_error" not in block or type(block["is_error"]) is bool
 
 
 def _is_sound_thinking(block: Block) -> bool:
-    return type(block.get("thinking")) is str and type(block.get("signature", "")) is str
+    return type(block["thinking"]) is str and type(block.get("signature", "")) is str
+
+
+def _is_sound_hidden(block: Block) -> bool:
+    return type(block["data"]) is str
 
 
 def _has_sound_source(block: Block) -> bool:
-    source = block.get("source")
-    if type(source) is not dict or type(source.get("type")) is not str:
+    source = block["source"]
+    if source["type"] == "base64":
+        return type(source["media_type"]) is str and type(source["data"]) is str
+    return type(source["type"]) is str
+
+
+def _is_in_shape(block: Any, where: str) -> bool:
+    try:
+        return _CHECKS[where].get(block["type"], _is_typed)(block)
+    except (KeyError, TypeError, IndexError):
         return False
-    needed = ("media_type", "data") if source["type"] == "base64" else ()
-    return all(type(source.get(key)) is str for key in needed)
 
 
 def _never(_: Block) -> bool:
@@ -80,13 +97,10 @@ def _never(_: Block) -> bool:
 
 
 Checks = dict[str, Callable[[Block], bool]]
-_TEXT: Checks = {"text": lambda block: type(block.get("text")) is str}
+_TEXT: Checks = {"text": _is_sound_text}
 _CALL: Checks = {"tool_use": _is_sound_call}
 _RESULT: Checks = {"tool_result": _is_sound_result}
-_THINKING: Checks = {
-    "thinking": _is_sound_thinking,
-    "redacted_thinking": lambda block: type(block.get("data")) is str,
-}
+_THINKING: Checks = {"thinking": _is_sound_thinking, "redacted_thinking": _is_sound_hidden}
 _MEDIA: Checks = {"image": _has_sound_source, "document": _has_sound_source}
 _NOWHERE: Checks = dict.fromkeys((*_CALL, *_RESULT, *_THINKING, *_MEDIA), _never)
 _CHECKS: dict[str, Checks] = {
@@ -130,7 +144,7 @@ def _as_text(value: Any) -> Block | None:
 
 
 def _named(value: Any) -> str:
-    return value if _is_named(value) else NO_NAME
+    return value if isinstance(value, str) and value else NO_NAME
 
 
 def _mended_call(block: Block) -> Block:
