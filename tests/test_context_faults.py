@@ -11,6 +11,7 @@ import pytest
 from bareagent.entries import Said
 from bareagent.errors import LimitReached
 from tests.conversation import Conversation, config_of, conversation
+from tests.program import run
 from tests.screen import repl
 from tests.server.fixtures import MakeServer, StartServer
 from tests.server.models import Model
@@ -154,3 +155,54 @@ async def test_an_answer_cut_short_by_the_full_window_is_compacted_and_gone_on_w
         assert "three" in json.dumps(server.requests[-1].body["messages"])
         assert "The answer beg" in json.dumps(server.requests[-1].body["messages"])
         assert len(said(talk, "asked to go on")) == 1
+
+
+def test_a_window_set_too_small_for_the_system_prompt_is_said_once_and_stops_nothing(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    (project / "AGENTS.md").write_text("Always be kind. " * 2_000)
+    settings = home / ".config" / "bareagent" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(
+        '[models."claude-sonnet-4-5"]\nwindow = 8000\n[provider]\nmodel = "claude-sonnet-4-5"\n'
+    )
+    server = start_server(default="echo")
+    done = run([], project, home=home, server=server, stdin="one\ntwo\nthree\n")
+    assert "echo: three" in done.stdout, done.stdout
+    assert done.stdout.count("System prompt and tools alone take") == 1, done.stdout
+    assert [record.is_summary for record in server.requests] == [False] * 3
+
+
+def test_project_instructions_stand_once_in_each_request_after_a_compaction_too(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    rule = "End each answer with the line -- checked --.\n"
+    (project / "AGENTS.md").write_text(rule + "More words of advice. " * 1_300)
+    server = start_server([SUMMARY], default="echo")
+    lines = "one\ntwo\nthree\n/compact\nfour\n"
+    done = run([], project, home=home, server=server, stdin=lines)
+    assert "Context compaction finished." in done.stdout, done.stdout
+    turns = [record for record in server.requests if not record.is_summary]
+    assert [json.dumps(record.body).count("-- checked --") for record in turns] == [1] * 4
+    assert all(rule in record.system_text for record in turns)
+    (asked,) = [record for record in server.requests if record.is_summary]
+    assert "-- checked --" not in json.dumps(asked.body)
+    assert len(turns[3].raw) < len(turns[2].raw) + 1_000
+
+
+def test_a_skill_called_by_a_line_is_not_called_again_after_a_compaction(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    skill = project / ".bareagent" / "skills" / "release" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: release\ndescription: Releases.\n---\nStep one: tag $ARGUMENTS at once.\n")
+    server = start_server([SUMMARY], default="echo")
+    lines = "hello\n/release 1.2\none\ntwo\n/compact\nthanks\n"
+    done = run([], project, home=home, server=server, stdin=lines)
+    assert "Context compaction finished." in done.stdout, done.stdout
+    called, last = server.requests[1], server.requests[-1]
+    assert "Step one: tag 1.2 at once." in called.last_text
+    assert last.last_text == "thanks"
+    before, _, after = json.dumps(last.body["messages"], ensure_ascii=False).partition("taken up already")
+    assert "Step one" not in before
+    assert "Step one: tag 1.2 at once." in after

@@ -150,7 +150,8 @@ def _say_crowded(state: Working, provider: Provider, tools: Tools, config: Confi
         emit(
             Said(
                 text=f"System prompt and tools alone take {round(fixed):,} of {limit:,} tokens: "
-                "compaction cannot help. Choose a model with a larger window or load fewer tools.",
+                "compaction cannot help. Choose a model with a larger window or load fewer tools; "
+                f'if it has one, [models."{provider.model.name}"] window says so.',
                 level="warning",
             )
         )
@@ -236,11 +237,9 @@ def line_too_long(
         return f"This line is too large to send: {what}; {MAX_BYTES >> 20} MB and {MAX_IMAGES} images fit."
     size = sized.tokens * ratio
     free = room.limit - state.fixed(tools) * ratio
-    if size <= free:
+    if size <= (free if free > 0 else room.limit):  # where nothing has room, no shorter line would help
         return ""
-    return (
-        f"This line is too long to send: about {round(size):,} tokens, and there is room for {round(free):,}."
-    )
+    return f"This line is too long to send: about {round(size):,} tokens, and there is room for {round(max(free, 0)):,}."
 
 
 def next_cost(session: Book, provider: Provider, tools: Tools, _config: Config) -> float:
