@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,72 @@ def test_keys_of_an_idle_draft(start_server: StartServer, project: Path, home: P
         assert t.leave() == 0
     assert "Exiting BareAgent." in t.text
     assert re.search(r"bareagent --resume \d{8}-\d{6}-\w{4}", t.text)
+
+
+def editing(t: Terminal, server: Server) -> None:
+    """Joined emoji and marked letters go whole; cut and paste as in a shell; Down goes forward in the history."""
+    family, marked = "👩\u200d👩\u200d👧", "e\u0301"
+    t.send(f"a{family}b{marked}")
+    t.wait("a👩👩👧b")  # shown apart: terminals differ in how wide they make joined ones
+    t.press("backspace", "left", "backspace")
+    t.send("c")
+    t.press("c-e")
+    t.send("d")
+    t.press("c-a", "right")
+    t.send("\x1b[3~")  # Delete takes the c
+    t.send("X")
+    t.wait(lambda t: t.draft == "aXbd")
+    t.press("enter")
+    t.wait("echo: aXbd")
+    t.wait_prompt()
+    assert server.requests[-1].last_text == "aXbd"
+    typed(t, "one two")
+    t.press("c-w", "c-y", "c-y", "c-a", "c-k")
+    t.wait(lambda t: t.draft == "")
+    t.press("c-y", "c-u")
+    t.wait(lambda t: t.draft == "")
+    t.press("c-y")
+    t.wait(lambda t: t.draft == "one twotwo")
+    cleared(t)
+    t.press("up", "up")
+    t.wait(lambda t: t.draft == "aXbd")
+    t.press("down")
+    t.wait(lambda t: t.draft == "one twotwo")
+    cleared(t)
+
+
+def arguments(t: Terminal, project: Path) -> None:
+    """Tab completes modes, models, sessions and themes behind their commands."""
+    session = next((project / ".transcripts").glob("2*")).name
+    t.enter("/new")
+    t.wait("New conversation started.")
+    t.wait_prompt()
+    for line, wanted in (
+        ("/mode pl", "/mode plan"),
+        ("/theme mo", "/theme mono"),
+        ("/model claude-sonnet-5-", "/model claude-sonnet-5-5"),
+        (f"/resume {session[:10]}", f"/resume {session}"),
+    ):
+        t.send(line)
+        t.press("tab")  # at once: before the candidates have come
+        t.wait(partial(has_draft, text=wanted))
+        t.press("escape")
+        cleared(t)
+
+
+def has_draft(t: Terminal, text: str) -> bool:
+    return t.draft == text
+
+
+def test_editing_and_arguments(start_server: StartServer, project: Path, home: Path) -> None:
+    server = start_server(default="echo")
+    with repl(project, home=home, server=server) as t:
+        editing(t, server)
+        arguments(t, project)
+        t.press("c-c")
+        t.wait("Ctrl-C again, Ctrl-D or /exit leaves.")
+        t.press("c-c")
+        assert t.ended() == 0
 
 
 def test_editor_suspend_pager(start_server: StartServer, project: Path, home: Path) -> None:

@@ -30,6 +30,8 @@ class Hands:
         self.waiting: list[str] = []
         self.postponed: list[Callable[[Keyed], None]] = []
         self._last_control_c = 0.0
+        self._tab_waits = ""
+        screen.draft.on_completions_changed += self._completed
 
     def take(self, line: str) -> None:
         """Take a line that was entered."""
@@ -125,10 +127,24 @@ class Hands:
         if state is not None and len(state.completions) == 1:
             # There is nothing to choose: the next Enter sends.
             draft.apply_completion(state.completions[0])
-        elif state is not None:
+        elif state is not None and state.completions:
             draft.complete_next()
         elif draft.text.strip():
+            self._tab_waits = draft.text
             draft.start_completion(insert_common_part=True)
+
+    def _completed(self, draft: Buffer) -> None:
+        """Hear that candidates have come: a Tab pressed before they were there takes a lone one."""
+        if self._tab_waits:
+            # Once prompt_toolkit has settled what it does with them.
+            asyncio.get_running_loop().call_soon(self._take_lone, draft)
+
+    def _take_lone(self, draft: Buffer) -> None:
+        state = draft.complete_state
+        if draft.text == self._tab_waits and state is not None and state.completions:
+            self._tab_waits = ""
+            if len(state.completions) == 1:
+                draft.apply_completion(state.completions[0])
 
     def cycle_mode(self) -> None:
         """Do it once the mode is known."""

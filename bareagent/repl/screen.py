@@ -35,6 +35,7 @@ from prompt_toolkit.widgets import SearchToolbar
 from bareagent.cells import cells
 from bareagent.repl import keys
 from bareagent.repl.ansi import cut
+from bareagent.repl.edit import Apart
 from bareagent.repl.reflow import has_reflow, rows_above_cursor, settle_s
 from bareagent.repl.strip import Place, Strip
 from bareagent.repl.terminal import Canvas, Typed
@@ -154,7 +155,9 @@ class Screen:
 
     def _layout(self) -> Layout:
         search = self._search.control
-        self._draft_control = BufferControl(self.draft, search_buffer_control=search, preview_search=True)
+        self._draft_control = BufferControl(
+            self.draft, [Apart()], search_buffer_control=search, preview_search=True
+        )
         self._has_panel = has_panel = Condition(lambda: self.hands.has_panel)
         self._is_writing = Condition(lambda: self.hands.is_writing)
         has_label = Condition(lambda: bool(self.hands.panel_label()))
@@ -166,7 +169,7 @@ class Screen:
             get_line_prefix=self._prefix,
         )
         aside = Window(
-            BufferControl(self.aside),
+            BufferControl(self.aside, [Apart()]),
             height=1,
             dont_extend_height=True,
             get_line_prefix=lambda *_: self.hands.panel_label(),
