@@ -1,5 +1,6 @@
 """What other programs' sessions broke on, tried on the real one: moved projects, lost names, odd logs, old files."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,6 +11,11 @@ from typing import Any
 
 import pytest
 
+from bareagent.entries import Name
+from bareagent.messages import text_of
+from bareagent.session import Session
+from bareagent.store.transcripts import TranscriptManager
+from tests.play import turn
 from tests.program import PROGRAM, environment, logs, run
 from tests.screen import Terminal, repl
 from tests.server.fixtures import StartServer
@@ -305,3 +311,73 @@ def test_an_empty_id_begins_no_session(project: Path, home: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "--resume needs a session" in done.stderr
     assert logs(project) == []
+
+
+def test_a_name_that_two_projects_have_is_asked_about(server: Server, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    here, there = make_project(tmp_path / "here"), make_project(tmp_path / "there")
+    for project, name in ((here, "zoo"), (there, "zoo"), (there, "aviary")):
+        manager = TranscriptManager(project, home / ".local" / "share" / "bareagent")
+        with contextlib.closing(Session.new(manager, project)) as session:
+            turn(session, f"about the {name}", "output")
+            session.record(Name(name=name))
+    with repl(here, home=home, server=server) as terminal:
+        terminal.enter("/resume zoo")
+        terminal.wait("2 sessions have this name")
+        terminal.wait("0/there")
+        terminal.press("escape")
+        terminal.wait_prompt()
+        assert "Resumed session:" not in terminal.text
+        terminal.enter("/resume aviary")
+        terminal.wait("This session is of another project")
+        terminal.settle(0.4)
+        terminal.press("n")
+        terminal.wait_prompt()
+        assert "Resumed session:" not in terminal.text
+        assert terminal.leave() == 0
+    done = run(["-p", "hi", "--resume", "aviary"], here, home=home, server=server)
+    assert (done.returncode, done.stdout) == (66, "")
+
+
+def test_what_was_said_before_a_compaction_is_known_to_the_next_process(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    def answer(record: Record) -> dict[str, str]:
+        return heard(record) if record.body.get("tools") else {"text": "They spoke of a plover."}
+
+    server = start_server([], default=answer)
+    project, home = make_project(tmp_path / "project"), tmp_path / "home"
+    with repl(project, home=home, server=server) as terminal:
+        say(terminal, "you must never forget nonce-7341", "Heard nonce-7341.")
+        say(terminal, "/compact", "Context compaction finished.")
+        say(terminal, "/compact", "Context compaction finished.")
+        assert terminal.leave() == 0
+    assert run(["-p", "and now", "--continue"], project, home=home, server=server).returncode == 0
+    sent = json.dumps(server.requests[-1].messages)
+    assert "They spoke of a plover." in sent
+    assert "you must never forget nonce-7341" in sent
+    assert sent.count("Context Compressed") == 1
+    server.check()
+
+
+def test_a_run_stopped_in_the_second_of_three_calls_tells_the_truth_of_each(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    commands = ["echo one > first", "touch begun; sleep 60", "echo three > third"]
+    calls = [{"name": "bash", "input": {"command": command}} for command in commands]
+    server = start_server([{"calls": calls}], default=heard)
+    project, home = make_project(tmp_path / "project"), tmp_path / "home"
+    with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as terminal:
+        terminal.enter("do all three")
+        terminal.wait(lambda _: (project / "begun").exists())
+        terminal.press("c-c")
+        terminal.wait("Interrupted.")
+        terminal.wait_prompt()
+        say(terminal, "and go on", "Heard on.")
+        say(terminal, "/compact", "Context compaction finished.")
+        assert terminal.leave() == 0
+    answered = server.requests[1].messages[2]["content"]
+    told = [text_of(block) for block in answered if block["type"] == "tool_result"]
+    assert ["exit code 0" in told[0], "may have had effects" in told[1], "not run" in told[2]] == [True] * 3
+    assert not (project / "third").exists()
+    server.check()
