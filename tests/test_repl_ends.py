@@ -1,11 +1,15 @@
 """Ways out of the real program, and terminals that are none: the terminal restored, children ended, all saved."""
 
+import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import termios
 import time
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -164,6 +168,38 @@ def test_piped(start_server: StartServer, project: Path, home: Path) -> None:
     assert "1  " in listed.stdout
     assert "hello" in listed.stdout
     assert log.exists()
+
+
+def slowdown(start_server: StartServer, project: Path, home: Path, n_turns: int) -> float:
+    """How much longer a turn takes near the end of so many than at their beginning, by the log."""
+    server = start_server(default={"text": "fine"})
+    done = run([], project, home=home, server=server, stdin="go on\n" * n_turns, timeout_s=900)
+    assert done.returncode == 0, done.stderr
+    rows = map(json.loads, logs(project)[0].read_text().splitlines())
+    ends = [datetime.fromisoformat(row["at"]).timestamp() for row in rows if row["type"] == "turn_end"]
+    took = [after - before for before, after in pairwise(ends)]
+    assert len(took) >= n_turns - 1
+    part = n_turns // 4
+    return statistics.median(took[-part:]) / statistics.median(took[part : 2 * part])
+
+
+def test_turns_take_their_time_each(start_server: StartServer, project: Path, home: Path) -> None:
+    assert slowdown(start_server, project, home, 80) < 3
+
+
+def test_plain_lines_tell_which_files_have_changed(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    (project / "notes.txt").write_text("one\n")
+    read = {"calls": [{"name": "read_file", "input": {"file_path": "notes.txt"}}]}
+    server = start_server([read, "Read."])
+    run([], project, home=home, server=server, stdin="read it\n")
+    same = run(["--continue"], project, home=home, server=server, stdin="")
+    assert "notes.txt" not in same.stdout.rpartition("Read.")[2]
+    later = time.time() + 60
+    os.utime(project / "notes.txt", (later, later))
+    again = run(["--continue"], project, home=home, server=server, stdin="")
+    assert "notes.txt" in again.stdout.rpartition("Read.")[2]
 
 
 def test_nothing_is_asked_of_a_pipe(start_server: StartServer, project: Path, home: Path) -> None:

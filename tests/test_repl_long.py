@@ -14,6 +14,7 @@ import pytest
 from tests.program import PROGRAM, environment
 from tests.screen import repl
 from tests.server.fixtures import StartServer
+from tests.test_repl_ends import slowdown
 
 pytestmark = pytest.mark.soak
 
@@ -149,3 +150,28 @@ def test_a_storm_of_resizes_in_tmux(
     found = [int(n) for n in re.findall(r"w(\d{4})", tmux.text())]
     assert [n for n in range(n_words) if found.count(n) != 1] == []
     assert tmux.text().count("bareagent>") == 1
+
+
+@needs_tmux
+def test_small_and_back_in_tmux(start_server: StartServer, project: Path, home: Path, socket: str) -> None:
+    """To 10 by 5 and back, in a run: shrinking leaves at most one old status line, growing none."""
+    server = start_server([{"text": "slow " * 400, "chunk": 5, "delay_s": 0.2}])
+    keys = ("HOME", "PATH", "PYTHONPATH", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "LANG")
+    env = {key: value for key, value in environment(home, server).items() if key in keys}
+    tmux = Tmux(socket, " ".join(PROGRAM), project, env)
+    tmux.wait(lambda text: "BareAgent REPL" in text)
+    tmux("send-keys", "go", "Enter")
+    tmux.wait(lambda text: "slow slow" in text)
+    for n in range(1, 4):
+        for size in (("10", "5"), ("100", "24")):
+            tmux("resize-window", "-x", size[0], "-y", size[1])
+            time.sleep(0.7)
+        shown = tmux.text()
+        assert len(re.findall("writing|waiting for the model", shown)) <= 1 + n, shown
+        assert shown.count("bareagent>") <= 1 + n, shown
+
+
+def test_two_thousand_turns_take_their_time_each(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    assert slowdown(start_server, project, home, 2_000) < 3
