@@ -5,7 +5,7 @@
 
 import html
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pyte
 
 from tests.screen import Terminal, repl
+from tests.server.script import StepLike
 from tests.server.script import load as load_script
 from tests.server.server import serve
 
@@ -56,18 +57,26 @@ def look_of(cell: Any) -> Look:
     return Look(colour, cell.bold, cell.italics, background)
 
 
-def spans(row: Any, width: int) -> Iterator[tuple[int, Look, str]]:
-    """Yield start column, look and text of each stretch of one look."""
+class Stretch(NamedTuple):
+    """Cells of one look that stand side by side; a wide character's second cell is empty."""
+
+    column: int
+    look: Look
+    cells: list[str]
+
+
+def stretches(row: Any, width: int) -> Iterator[Stretch]:
+    """Yield a row's stretches, from left to right."""
     cells = [(column, row[column]) for column in range(width)]
     for look, group in groupby(cells, key=lambda pair: look_of(pair[1])):
         taken = list(group)
-        yield taken[0][0], look, "".join(cell.data for _, cell in taken)
+        yield Stretch(taken[0][0], look, [cell.data for _, cell in taken])
 
 
 def svg(screen: pyte.Screen) -> str:
-    """Return the screen as an SVG picture; empty rows at its end are left out."""
-    shown = [number for number, row in enumerate(screen.display) if row.strip()]
-    n_rows = max(shown, default=0) + 1
+    """Return the screen as an SVG picture; empty rows at its ends are left out."""
+    shown = [number for number, row in enumerate(screen.display) if row.strip()] or [0]
+    n_rows = shown[-1] - shown[0] + 1
     width, height = screen.columns * CELL_W + 2 * PAD, n_rows * CELL_H + 2 * PAD
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
@@ -75,28 +84,37 @@ def svg(screen: pyte.Screen) -> str:
         f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
     ]
     for number in range(n_rows):
-        parts += row_parts(screen.buffer[number], screen.columns, PAD + number * CELL_H)
+        parts += row_parts(screen.buffer[shown[0] + number], screen.columns, PAD + number * CELL_H)
     return "\n".join([*parts, "</svg>", ""])
 
 
 def row_parts(row: Any, columns: int, top: float) -> Iterator[str]:
-    for column, look, text in spans(row, columns):
-        left = PAD + column * CELL_W
+    for column, look, cells in stretches(row, columns):
         if look.background:
             yield (
-                f'<rect x="{left:.1f}" y="{top:.1f}" width="{len(text) * CELL_W:.1f}" '
+                f'<rect x="{PAD + column * CELL_W:.1f}" y="{top:.1f}" width="{len(cells) * CELL_W:.1f}" '
                 f'height="{CELL_H}" fill="{look.background}"/>'
             )
-        if text.strip():
-            style = ' font-weight="bold"' * look.is_bold + ' font-style="italic"' * look.is_italic
-            yield (
-                f'<text x="{left:.1f}" y="{top + 13:.1f}" fill="{look.colour}"{style} '
-                f'textLength="{len(text) * CELL_W:.1f}" xml:space="preserve">{html.escape(text)}</text>'
-            )
+        inked = [at for at, cell in enumerate(cells) if cell.strip()]
+        if inked:
+            yield word_part(column + inked[0], look, cells[inked[0] : inked[-1] + 1], top)
+
+
+def word_part(column: int, look: Look, cells: list[str], top: float) -> str:
+    style = ' font-weight="bold"' * look.is_bold + ' font-style="italic"' * look.is_italic
+    return (
+        f'<text x="{PAD + column * CELL_W:.1f}" y="{top + 13:.1f}" fill="{look.colour}"{style} '
+        f'textLength="{len(cells) * CELL_W:.1f}" xml:space="preserve">{html.escape("".join(cells))}</text>'
+    )
 
 
 def save(terminal: Terminal, name: str) -> None:
     terminal.settle(0.5)
+    keep(terminal, name)
+
+
+def keep(terminal: Terminal, name: str) -> None:
+    """Keep the picture of this very moment."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     (PICTURES / f"{name}.svg").write_text(svg(terminal.screen), encoding="utf-8")
 
@@ -106,6 +124,8 @@ def play(folder: Path) -> None:
     project, home = folder / "slug", folder / "home"
     project.mkdir(parents=True)
     steps, options = load_script(ROOT / "tests" / "server" / "scripts" / "task.json")
+    # The first picture is taken while this reply is being written.
+    steps = [slowed(step) for step in steps]
     summary = {
         "summary": True,
         "text": "The user wants slug.py with a test; both are written and the tests pass.",
@@ -113,13 +133,14 @@ def play(folder: Path) -> None:
     with (
         serve([summary, *steps], **options) as server,
         repl(
-            project, home=home, server=server, arguments=["--mode", "bypass"], rows=34, columns=104
+            project, home=home, server=server, arguments=["--mode", "bypass"], rows=29, columns=104
         ) as terminal,
     ):
         terminal.enter("Write slug.py with a function slug(title), and a test for it.")
+        terminal.wait(lambda t: any("They pass. Is" in row for row in t.shown) and t.is_busy, 90)
+        keep(terminal, "session")
         terminal.wait("both tests in", 90)
         terminal.wait_prompt()
-        save(terminal, "session")
         terminal.enter("/clear")
         terminal.wait("New conversation started.")
         terminal.enter(f"/resume {first_session(project)}")
@@ -128,6 +149,12 @@ def play(folder: Path) -> None:
         terminal.wait("Compactions so far", 20)
         save(terminal, "context")
         terminal.leave()
+
+
+def slowed(step: StepLike) -> StepLike:
+    """Return the step, its reply slow to come where it is the one that the first picture shows."""
+    is_shown = isinstance(step, Mapping) and str(step.get("text")).startswith("They pass")
+    return {**step, "delay_s": 0.4} if isinstance(step, Mapping) and is_shown else step
 
 
 def first_session(project: Path) -> str:

@@ -114,7 +114,10 @@ def call_row(
         parts += ["  ", argument]
     if state and room >= 0:
         parts += ["  ", paint(state, styles.faint)]
-    return cut(name, width) if room < 0 else "".join(parts)
+    if room >= 0:
+        return "".join(parts)
+    bare = width - cells(mark) - 1
+    return parts[0] + " " + cut(name, bare) if bare > 0 else cut(name, width)
 
 
 def seconds(value: float) -> str:
