@@ -42,7 +42,7 @@ from bareagent.seams import Emit, Reply
 from bareagent.store import snapshots
 from bareagent.store.lines import now
 from bareagent.store.log import AnyLog, Log, MemoryLog
-from bareagent.store.places import LOCK_NAME, LOG_NAME, remember_home
+from bareagent.store.places import LOCK_NAME, LOG_NAME, make_home, remember_home
 from bareagent.store.redact import Redactor
 from bareagent.store.transcripts import Found, TranscriptManager, holder, note_holder
 
@@ -387,6 +387,7 @@ class Session:
             return None
         messages: Iterable[Message] = self.whole_messages()
         try:
+            make_home(self.folder.parent)  # the project may have been moved or deleted meanwhile
             return snapshots.write(self.folder / "snapshots", suffix, messages, only_if_new=only_if_new)
         except OSError as error:
             comfort = "; the log has all of it" if self.log.is_saved else ""
