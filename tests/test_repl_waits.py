@@ -27,6 +27,9 @@ def home(tmp_path: Path) -> Path:
 STALLED = {"text": "x", "fault": {"kind": "stall", "at": "headers"}}
 
 
+SLOW_TO_END = {"name": "bash", "input": {"command": "trap '' TERM; sleep 300 & wait; sleep 300"}}
+
+
 def bash(command: str, **more: Any) -> dict[str, Any]:
     return {"calls": [{"name": "bash", "input": {"command": command}}], **more}
 
@@ -79,16 +82,23 @@ def test_after_a_stop_lines_wait_apart(start_server: StartServer, project: Path,
 
 
 def test_leaving_keeps_what_was_held(start_server: StartServer, project: Path, home: Path) -> None:
-    """It is in the history."""
-    server = start_server([STALLED])
-    with repl(project, home=home, server=server) as t:
+    """It is in the history; a line entered right behind the stop is not held, it goes out."""
+    server = start_server([{"calls": [SLOW_TO_END]}, "At once."])
+    with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
         t.enter("go")
-        t.wait("waiting for the model")
+        t.wait("running bash")
         queue(t, "never sent")
-        stop(t, "c-c")
+        t.press("c-c")
+        t.send("right away")
+        t.press("enter")
+        t.wait("At once.")
+        t.wait_prompt()
         t.wait("held: never sent")
         assert t.leave() == 0
+    assert server.requests[-1].last_text.endswith("right away")
     with repl(project, home=home, server=server) as t:
+        t.press("up")
+        t.wait(lambda t: t.draft == "right away")
         t.press("up")
         t.wait(lambda t: t.draft == "never sent")
 

@@ -224,7 +224,7 @@ class Repl(Talk):
         now.model, now.mode = start.model_name(agent), agent.mode
         view = agent.session.view
         now.session = view.name if view.name and not view.is_name_automatic else agent.session.full_id
-        now.n_queued = len(self.queued) + len(self.held)
+        now.n_queued = len(self.coming) + len(self.held)
         now.cost_usd = view.cost_usd
         return now
 

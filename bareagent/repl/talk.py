@@ -31,6 +31,8 @@ class Talk:
         self.queued: list[str] = []
         self.held: list[str] = []
         """Lines that waited when a run was stopped; they go out when the user says so."""
+        self._after_stop: list[str] = []
+        """Lines entered once a run was told to stop: the user has gone on, so they are not held."""
         self.exit_code = 0
         self.is_leaving = False
         self.is_stopped = False
@@ -78,6 +80,11 @@ class Talk:
         """A line is being worked on."""
         return self._working is not None
 
+    @property
+    def coming(self) -> list[str]:
+        """The lines that go out by themselves once what is under way has ended."""
+        return [*self._after_stop, *self.queued]
+
     async def idle(self) -> None:
         """Wait until no line is being worked on."""
         while self._working is not None:
@@ -95,6 +102,8 @@ class Talk:
             task = asyncio.get_running_loop().create_task(self._aside(line))
             self._asides.add(task)
             task.add_done_callback(self._asides.discard)
+        elif self.is_stopped:
+            self._after_stop.append(line)
         elif self.agent.config.ui.steer and self._can_steer(line):
             self.agent.box.steered.append(self.whole(line))
         else:
@@ -116,7 +125,7 @@ class Talk:
 
     def take_back(self) -> str | None:
         """Return the newest line that waits, no longer waiting; None where there is none."""
-        waiting = self.queued or self.held
+        waiting = self._after_stop or self.queued or self.held
         return waiting.pop() if waiting else None
 
     def _can_steer(self, line: str) -> bool:
@@ -136,6 +145,12 @@ class Talk:
         finally:
             self._working = None
         self.ended()
+        self._go_on_after_stop()
+
+    def _go_on_after_stop(self) -> None:
+        lines, self._after_stop = self._after_stop, []
+        for line in lines:
+            self.take(line)
 
     async def _work_through(self, line: str) -> None:
         self.is_stopped = False
@@ -166,6 +181,7 @@ class Talk:
         finally:
             self._working = None
         self.ended()
+        self._go_on_after_stop()
 
     async def _woken(self) -> None:
         await self.ready()
