@@ -1,5 +1,7 @@
 """The moving rows: whatever becomes final or moves, a terminal shows each finished row once, then what moves."""
 
+import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bareagent.cells import cells
+from bareagent.repl.markdown import MarkdownStream, render
 from bareagent.repl.strip import Place, Strip, clipped, plain
+from bareagent.repl.styles import THEMES
 
 COLUMNS, ROWS = 24, 10
 BELOW = ["> draft", "foot"]
@@ -31,6 +35,8 @@ class Below:
 
     def write(self, text: str) -> None:
         self._stream.feed(text)
+        for y in range(ROWS):
+            self.screen.buffer[y]  # pyte leaves what stood there where a row it has not made yet is moved
 
     def rows(self) -> list[str]:
         above = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in self.screen.history.top]
@@ -75,6 +81,54 @@ def test_no_row_is_overwritten_where_the_row_below_the_cursor_is_gone(
         assert strip.draw(more, moving, place)
         final += more
         assert terminal.rows()[ROWS - 1 :] == [*texts(final), *texts(moving), "> draft"]
+
+
+BLOCKS = st.sampled_from(
+    [
+        "W W W W W W W W W W W\n\n",
+        "# W W\n",
+        "- W W W W W W\n  - W **W W** `W`\n- W\n\n",
+        "7. W [W](W) W W W W\n8. W\n\n",
+        "```py\nW = W\n\n  W\n```\n",
+        "> W W W W W\n> - W\n\n",
+        "| W | W |\n|---|--:|\n| W W W | W |\n| 世界 | `W` |\n\n",
+        "---\n",
+        "W  \nW\\\nW *W\n\n",
+        "<div>\nW\n</div>\n\n",
+        "```\nW W",
+    ]
+)
+
+
+def numbered(blocks: list[str]) -> str:
+    """Each W a word of its own, so that one that stands twice is seen."""
+    numbers = itertools.count()
+    return re.sub("W", lambda _: f"w{next(numbers)}", "".join(blocks))
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.lists(BLOCKS, max_size=9).map(numbered), st.lists(st.integers(1, 40), min_size=1, max_size=9))
+def test_an_answer_stands_as_if_it_had_come_whole(text: str, sizes: list[int]) -> None:
+    """However it is cut and whenever it is drawn: what is left on the screen is one rendering of it all."""
+    terminal = Below()
+    strip = Strip(terminal.write)
+    place = Place(x=2, y=0, n_below=2, columns=COLUMNS, rows=ROWS)
+    stream = MarkdownStream(COLUMNS, THEMES["dark"])
+    lengths = itertools.cycle(sizes)
+    at = 0
+    while at < len(text):
+        size = next(lengths)
+        final, at = stream.feed(text[at : at + size]), at + size
+        if len(final) > 3:
+            for row in final:
+                assert strip.draw([row], [], place)
+            final = []
+        assert strip.draw(final, [*stream.tail(3), "", "status"], place)
+    for row in stream.finish():
+        assert strip.draw([row], [], place)
+    strip.draw([], [], place)
+    whole = render(text, COLUMNS, THEMES["dark"]).splitlines()
+    assert terminal.rows() == [*texts(whole), *BELOW]
 
 
 def test_a_standing_row_is_not_sent_again() -> None:
