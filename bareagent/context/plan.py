@@ -163,7 +163,9 @@ def _full(
 ) -> Full | None:
     """Return the compaction for a trigger; None where none can help (or nothing is there to compact)."""
     usable = max(room.limit - view.fixed * ratio, room.limit / 8)
-    budget = min(rules.tail_tokens, usable / 4) / ratio
+    # A tail near the threshold would bring the next compaction at once.
+    most = usable / 4 if room.threshold is None else min(usable / 4, room.threshold / 2)
+    budget = min(rules.tail_tokens, most) / ratio
     is_forced = trigger in {"manual", "tool"}
     for turns in dict.fromkeys((rules.tail_turns, min(1, rules.tail_turns), 0)):
         chosen = cut(view.messages, budget, turns, keeps_all_items=rules.profile == "seed")
