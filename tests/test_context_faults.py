@@ -38,10 +38,7 @@ def said(talk: Conversation, part: str) -> list[str]:
     return [heard.text for heard in talk.heard if isinstance(heard, Said) and part in heard.text]
 
 
-OVERFLOWS = ("refuse", "length")
-
-
-@pytest.mark.parametrize("overflow", OVERFLOWS)
+@pytest.mark.parametrize("overflow", ["refuse", "length"])
 async def test_a_window_smaller_than_it_counts_as_is_learned_from_the_refusal_said_once_and_kept_to(
     make_server: MakeServer, tmp_path: Path, overflow: str
 ) -> None:

@@ -99,3 +99,29 @@ def test_compact_typed_into_an_answer_at_the_threshold_compacts_once(
         t.wait_prompt()
         assert t.leave() == 0
     assert [record.is_summary for record in server.requests] == [False, False, False, True, False]
+
+
+def test_what_is_typed_while_it_compacts_by_itself_is_sent_in_order_and_the_draft_stays(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    slow = {**SUMMARY, "fault": {"kind": "stall", "at": "headers"}}
+    server = start_server([slow, "long " * 1_500], default="echo")
+    with repl(project, home=home, server=server, env={"BAREAGENT_COMPACTION_THRESHOLD": "1500"}) as t:
+        t.enter("tell me much")
+        t.wait("long long")
+        t.wait_prompt()
+        t.enter("first")
+        t.wait("compacting")
+        t.enter("second")
+        t.enter("third")
+        t.type("half a thou")
+        t.wait(lambda t: t.draft == "half a thou")
+        server.release()
+        t.wait("echo: third")
+        t.wait_prompt()
+        assert t.draft == "half a thou"
+        t.press("c-c")
+        assert t.leave() == 0
+    sent = [record.last_text for record in server.requests if not record.is_summary]
+    assert sent == ["tell me much", "first", "second", "third"]
+    assert sum(record.is_summary for record in server.requests) == 1
