@@ -89,6 +89,7 @@ def test_modes_are_given_back(start_server: StartServer, project: Path, home: Pa
         shell.wait_prompt()
         shell.press("c-z")
         shell.wait("Stopped")
+        assert is_restored(shell)
         shell.send("echo a-$((1+1))\r")
         shell.wait("a-2")
         shell.send("fg\r")

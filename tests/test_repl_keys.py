@@ -184,6 +184,7 @@ def test_editing_and_arguments(start_server: StartServer, project: Path, home: P
         t.wait("Ctrl-C again, Ctrl-D or /exit leaves.")
         t.press("c-c")
         assert t.ended() == 0
+        assert bytes(t.raw).rfind(b"\x1b[?2004l") > bytes(t.raw).rfind(b"\x1b[?2004h")
 
 
 def test_editor_suspend_pager(start_server: StartServer, project: Path, home: Path) -> None:

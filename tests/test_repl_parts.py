@@ -17,7 +17,7 @@ from bareagent.messages import answer
 from bareagent.repl import toolbar, view
 from bareagent.repl.ansi import cut, wrapped
 from bareagent.repl.history import SharedHistory
-from bareagent.repl.paste import MAX_CHARS, MAX_LINES, Folds
+from bareagent.repl.paste import MAX_CHARS, MAX_LINES, Folds, cleaned
 from bareagent.repl.questions import Panel
 from bareagent.repl.styles import THEMES, Styles
 from bareagent.repl.terminal import (
@@ -77,6 +77,28 @@ def test_enter_and_pastes(quiet: int) -> None:
     assert keyed(quiet, "\udcff") == ["\ufffd"]
 
 
+def test_what_no_key_sends_is_left_out(quiet: int) -> None:
+    """Mouse and focus reports, key releases, answers; whole or in pieces, split behind the first two bytes."""
+    for strange in (
+        "\x1b[<0;10;20M",
+        "\x1b[<0;1;2m",
+        "\x1b[M !!",
+        "\x1b[I",
+        "\x1b[O",
+        "\x1b[97;1:3u",
+        "\x1b[?62;4c",
+    ):
+        assert keyed(quiet, f"a{strange}b") == ["ab"], strange
+        for at in range(2, len(strange)):
+            assert "".join(keyed(quiet, "a" + strange[:at], strange[at:] + "b")) == "ab", (strange, at)
+    for known in ("\x1b[A", "\x1b[3~", "\x1b[1;5C", "\x1b[[A", "\x1b[Z", "\x1b[15~", "\x1bOA", "\x1bb"):
+        assert keyed(quiet, known) == [known]
+        assert "".join(keyed(quiet, known[:2], known[2:])) == known
+    assert keyed(quiet, "\x1b") == ["\x1b"]
+    assert keyed(quiet, "\n") == ["\n"]  # Ctrl-J
+    assert keyed(quiet, "a\nb") == [f"{PASTE_BEGIN}a\nb{PASTE_END}"]
+
+
 def test_answers_of_the_terminal_are_no_keys(quiet: int) -> None:
     heard: list[bool] = []
     reply = "\x1b]11;rgb:ffff/ffff/ffff\x1b\\"
@@ -95,7 +117,9 @@ def test_answers_of_the_terminal_are_no_keys(quiet: int) -> None:
 def test_folds_come_back_whole(pastes: list[str], between: str) -> None:
     folds = Folds()
     shown = between.join(folds.fold(text) for text in pastes)
-    assert folds.unfold(shown) == between.join(map(clean, pastes)) or "[pasted" in between
+    assert folds.unfold(shown) == between.join(map(cleaned, pastes)) or "[pasted" in between
+    family = "👩\u200d👩"
+    assert all(folds.fold(family[:n]) + folds.fold(family[n:]) == family for n in range(3))
 
 
 @pytest.mark.parametrize("text", ["x" * (MAX_CHARS + 1), "\n".join("ab" * (MAX_LINES + 1)), "\n" * 500])

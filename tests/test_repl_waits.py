@@ -55,7 +55,7 @@ def test_after_a_stop_lines_wait_apart(start_server: StartServer, project: Path,
         queue(t, "/name first", "second", "third")
         t.type("draft")
         stop(t)
-        t.wait("Not sent yet: Enter sends them in order, Up takes the last one back.")
+        t.wait("Not sent: Enter sends them in order, Up takes one back.")
         assert t.draft == "draft"
         assert len(server.requests) == 1
         t.press("c-c")
@@ -75,7 +75,7 @@ def test_after_a_stop_lines_wait_apart(start_server: StartServer, project: Path,
         t.wait("> second")
         t.wait_prompt()
         assert "held" not in t.shown_text
-        assert "Not sent yet" not in t.shown_text
+        assert "Not sent" not in t.shown_text
         t.leave()
     lines = [r.last_text.split("\n")[-1] for r in server.requests]
     assert lines == ["go", "third changed", "typed meanwhile", "second"]

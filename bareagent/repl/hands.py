@@ -18,7 +18,7 @@ TYPING_S = 0.5
 """Who typed within that time still types: what comes is meant for the draft, not for a question."""
 MAX_QUEUED_ROWS = 3
 STRAYED, DRAFT = "No answer, so kept as your draft: ", "Your draft: "
-HELD = "Not sent yet: Enter sends them in order, Up takes the last one back."
+HELD = "Not sent: Enter sends them in order, Up takes one back."
 
 
 class Hands(first.Hands):

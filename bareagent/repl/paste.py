@@ -7,7 +7,13 @@ from bareagent.sanitize import clean
 MAX_CHARS = 1_000
 MAX_LINES = 15
 
+_JOINER, _STAND_IN = "\u200d", "\ue00d"
 _FOLD = re.compile(r"\[pasted (?:\d+ lines?|\d+ characters) #(\d+)\]")
+
+
+def cleaned(pasted: str) -> str:
+    """Return a pasted text without what could steer a terminal; its joiners stay, for it may be a piece."""
+    return clean(pasted.replace(_JOINER, _STAND_IN)).replace(_STAND_IN, _JOINER)
 
 
 class Folds:
@@ -19,7 +25,7 @@ class Folds:
 
     def fold(self, pasted: str) -> str:
         """Return what to insert for a pasted text: itself, cleaned, or a fold if it is long."""
-        text = clean(pasted)
+        text = cleaned(pasted)
         n_lines = text.count("\n") + (not text.endswith("\n"))
         if len(text) <= MAX_CHARS and n_lines <= MAX_LINES:
             return text

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
 from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from bareagent import platform
@@ -25,6 +26,9 @@ PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
 _SANE = "\x1b[?2004l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?25h\x1b[0m"
 _REPLY = re.compile(r"\x1b\]11;rgb:([0-9a-fA-F/]{5,20})(?:\x07|\x1b\\)")
 _REPLY_BEGUN = re.compile(r"\x1b\](?:1(?:1[^\x07\x1b]{0,40}\x1b?)?)?\Z")
+# A whole control sequence (an old mouse report has three bytes more), and one that is cut off.
+_CONTROL = re.compile(r"\x1b\[(?:\[[A-E]|M[ -\uffff]{3}|[0-?]*[ -/]*[@-Z\\-~])")
+_CONTROL_BEGUN = re.compile(r"\x1b\[(?:[0-?]*|\[|M[ -\uffff]{0,2})\Z")
 # Shift-Enter, where the terminal tells it apart.
 _SHIFT_ENTER = re.compile(r"\x1b\[13;2u|\x1b\[27;2;13~")
 _ONE_KEY = re.compile(r"\x1b?(?:\[[0-9;]*[A-Za-z~]|O.|.)?", re.DOTALL)
@@ -137,7 +141,7 @@ class Typed:
             if not more:
                 break
             data += more
-        data = self._without_replies(data)
+        data = self._without_strange(self._without_replies(data))
         return self._as_paste(_SHIFT_ENTER.sub("\n", valid_unicode(data)))
 
     def _waits(self) -> bool:
@@ -156,14 +160,25 @@ class Typed:
             self._held, data = begun[0], data[: begun.start()]
         return data
 
+    def _without_strange(self, data: str) -> str:
+        """Leave out what no key sends: mouse and focus reports, key releases; a half one waits for its rest."""
+        if "\x1b[" not in data:
+            return data
+        begun = _CONTROL_BEGUN.search(data)
+        if begun:
+            self._held, data = begun[0], data[: begun.start()]
+        return _CONTROL.sub(_if_known, data)
+
     def _as_paste(self, data: str) -> str:
         was_in_paste = self._is_in_paste
         self._note_paste(data)
         self.is_burst = _ONE_KEY.fullmatch(data) is None
         if was_in_paste or self._is_in_paste or PASTE_BEGIN in data or "\x1b" in data:
             self._was_lines = False
-            is_split = self._is_in_paste and PASTE_BEGIN not in data
-            return data if was_in_paste or is_split else _ENTER_INSIDE.sub("\n", data)
+            if was_in_paste or (self._is_in_paste and PASTE_BEGIN not in data):
+                return data
+            typed, begin, pasted = data.rpartition(PASTE_BEGIN) if self._is_in_paste else (data, "", "")
+            return _ENTER_INSIDE.sub("\n", typed + begin) + pasted
         lines = data.rstrip("\r\n")
         is_lines = "\r" in lines or "\n" in lines or (self._was_lines and len(data) > 1)
         self._was_lines = is_lines and len(data) > LONG_PASTE_CHARS
@@ -175,6 +190,12 @@ class Typed:
         if begin != end:
             self._is_in_paste = begin > end
         self._last = data[-5:]
+
+
+def _if_known(found: re.Match[str]) -> str:
+    sequence = found[0]
+    is_known = sequence in ANSI_SEQUENCES or sequence == PASTE_END or _SHIFT_ENTER.fullmatch(sequence)
+    return sequence if is_known else ""
 
 
 def _is_light(colour: str) -> bool:
