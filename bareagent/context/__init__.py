@@ -239,7 +239,8 @@ def line_too_long(
     free = room.limit - state.fixed(tools) * ratio
     if size <= (free if free > 0 else room.limit):  # where nothing has room, no shorter line would help
         return ""
-    return f"This line is too long to send: about {round(size):,} tokens, and there is room for {round(max(free, 0)):,}."
+    room_for = round(max(free, 0))
+    return f"This line is too long to send: about {round(size):,} tokens, and there is room for {room_for:,}."
 
 
 def next_cost(session: Book, provider: Provider, tools: Tools, _config: Config) -> float:
