@@ -182,66 +182,75 @@ def test_what_only_shows_answers_during_a_run(start_server: StartServer, project
         t.leave()
 
 
+def blindly(t: Terminal) -> str:
+    """Type a line until the question is there and on; return what the draft must hold."""
+    text = ""
+    while "May bash run?" not in t.shown_text:
+        text += "x"
+        t.send("x")
+        t.settle(0.02)
+    for char in " yes please, any name; n":
+        t.send(char)
+        t.pump(0.05)
+    t.wait("No answer, so kept as your draft: ")
+    t.press("enter")
+    t.answer("enter")
+    t.settle(0.05)
+    assert "May bash run?" in t.shown_text
+    t.press("backspace", "backspace")
+    t.wait(lambda t: t.shown_text.rstrip().split("\n")[-2].endswith("any name;"))
+    t.answer()
+    t.answer("n")
+    return f"{text} yes please, any name;"
+
+
+def too_soon(t: Terminal) -> None:
+    """A key right behind a question answers nothing."""
+    t.enter("again")
+    t.wait("touch one")
+    t.answer("y")
+    t.wait("touch two")
+    t.press("y")
+    t.wait("No answer, so kept as your draft: y")
+    t.answer()
+    t.answer("n")
+    t.wait("Done.")
+    t.wait_prompt()
+    assert t.draft == "y"
+    t.press("c-c")
+
+
 def test_blind_typing_answers_nothing(start_server: StartServer, project: Path, home: Path) -> None:
     """A question that comes up under the fingers takes no letter of the line; the draft has all of it."""
-    server = start_server([bash("touch made", delay_s=0.15), "Refused.", "Got it."])
+    blind = [bash("touch made", delay_s=0.15), "Refused.", "Got it."]
+    server = start_server([*blind, bash("touch one"), bash("touch two"), "Done."])
     with repl(project, home=home, server=server) as t:
         t.enter("go")
         server.wait(1)
-        text = ""
-        while "May bash run?" not in t.shown_text:
-            text += "x"
-            t.send("x")
-            t.settle(0.02)
-        for char in " yes please, any name; n":
-            t.send(char)
-            t.pump(0.05)
-        text += " yes please, any name;"
-        t.wait("No answer, so kept as your draft: ")
-        t.press("enter")
-        t.answer("enter")
-        t.settle(0.05)
-        assert "May bash run?" in t.shown_text
-        assert not (project / "made").exists()
-        t.press("backspace")
-        t.wait(lambda t: t.shown_text.rstrip().split("\n")[-2].endswith("any name;"))
-        t.answer()
-        t.answer("n")
+        text = blindly(t)
         t.wait("Refused.")
         t.wait_prompt()
         assert t.draft == text
         t.press("enter")
         t.wait("Got it.")
         t.wait_prompt()
+        too_soon(t)
         t.leave()
-    assert server.requests[-1].last_text.rstrip().endswith(text)
-    assert not (project / "made").exists()
+    assert server.requests[2].last_text.endswith(text)
+    assert {path.name for path in project.iterdir() if path.name != ".transcripts"} == {"one"}
 
 
-def test_a_key_too_soon_answers_nothing(start_server: StartServer, project: Path, home: Path) -> None:
-    server = start_server([bash("touch one"), bash("touch two"), "Done."])
-    with repl(project, home=home, server=server) as t:
-        t.enter("go")
-        t.wait("touch one")
-        t.answer("y")
-        t.wait("touch two")
-        t.press("y")
-        t.wait("No answer, so kept as your draft: y")
-        t.answer()
-        t.answer("n")
-        t.wait("Done.")
-        t.wait_prompt()
-        assert t.draft == "y"
-        t.press("c-c")
-        t.leave()
-    assert (project / "one").exists()
-    assert not (project / "two").exists()
+def todo(*states: str) -> dict[str, Any]:
+    items = [{"text": f"step {n}", "status": state} for n, state in enumerate(states, 1)]
+    return {"calls": [{"name": "todo_write", "input": {"items": items}}]}
 
 
-def test_a_subagent_says_that_it_asks(start_server: StartServer, project: Path, home: Path) -> None:
+def test_helpers_and_lists_are_shown(start_server: StartServer, project: Path, home: Path) -> None:
+    """A subagent's question says who asks; the todo list is drawn whenever it changes."""
     helper = {"calls": [{"name": "subagent", "input": {"task": "touch a file"}}]}
-    server = start_server([helper, bash("touch made"), "Helped.", "All done."])
-    with repl(project, home=home, server=server, arguments=["--mode", "default"]) as t:
+    lists = [todo("in_progress", "pending"), todo("completed", "in_progress"), todo("completed", "completed")]
+    server = start_server([helper, bash("touch made"), "Helped.", *lists, "All done."])
+    with repl(project, home=home, server=server) as t:
         t.enter("go")
         t.wait("Subagent a1 (touch a file) asks: May bash run?")
         t.answer("y")
@@ -249,26 +258,6 @@ def test_a_subagent_says_that_it_asks(start_server: StartServer, project: Path, 
         t.wait_prompt()
         t.leave()
     assert (project / "made").exists()
-
-
-def test_the_list_is_drawn_when_it_changes(start_server: StartServer, project: Path, home: Path) -> None:
-    def todo(*states: str) -> dict[str, Any]:
-        items = [{"text": f"step {n}", "status": state} for n, state in enumerate(states, 1)]
-        return {"calls": [{"name": "todo_write", "input": {"items": items}}]}
-
-    server = start_server(  # the nag asks for a last look while an item is open
-        [
-            todo("in_progress", "pending"),
-            todo("completed", "in_progress"),
-            todo("completed", "completed"),
-            "Done.",
-        ]
-    )
-    with repl(project, home=home, server=server) as t:
-        t.enter("plan it")
-        t.wait("Done.")
-        t.wait_prompt()
-        t.leave()
     rows = [row.strip() for row in t.rows if row.strip()[:1] in set("◐☐☑")]
     assert rows == ["◐ step 1", "☐ step 2", "☑ step 1", "◐ step 2", "☑ step 1", "☑ step 2"]
 
