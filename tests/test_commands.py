@@ -70,9 +70,18 @@ async def test_an_unknown_command_names_the_nearest(make: FaceMaker) -> None:
 
 
 def test_only_what_changes_nothing_is_safe() -> None:
-    assert {name for name, each in COMMANDS.items() if each.is_safe} >= {"help", "cost"}
-    assert is_safe("/help compact")
-    assert not any(map(is_safe, ["/new", "/compact", "hello", "//help", "/nothing"]))
+    assert {name for name, each in COMMANDS.items() if each.safe is None} >= {"help", "cost"}
+    shows = ["/help compact", "/model", "/mode ", "/theme", "/config rules", "/compact preview", "/name"]
+    assert all(map(is_safe, shows))
+    changes = [
+        "/model x",
+        "/theme light",
+        "/config forget 1",
+        "/compact undo",
+        "/compact preview it",
+        "/name y",
+    ]
+    assert not any(map(is_safe, [*changes, "/new", "/compact", "hello", "//help", "/nothing"]))
 
 
 async def test_the_strings_of_the_conversation(make: FaceMaker) -> None:
