@@ -355,6 +355,7 @@ def test_styles_follow_the_theme_and_no_color() -> None:
         "&#27;",
         "![",
         "<http:",
+        "<http://a",
     ],
 )
 def test_time_is_linear_in_the_length(unit: str) -> None:

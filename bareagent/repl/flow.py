@@ -93,6 +93,7 @@ def _pieces(spans: Iterable[Span], width: int) -> Iterator[Span]:
             yield from (span._replace(text=char) for char in text)
 
 
+_MANY_ROWS = 4
 _TOKEN = re.compile(r"\n|[ \t]+|[^ \t\n]+")
 _NO_BREAK_BEFORE = frozenset("，。、；：？！）》」』】〕〉”’…～ー々！？")
 _NO_BREAK_AFTER = frozenset("（《「『【〔〈“‘")
@@ -140,12 +141,23 @@ class Flow:
         if text.isascii():
             self._word.append(Span(text, *span[1:]))
             self._word_cells += len(text)
+            if self._word_cells > _MANY_ROWS * self.width:
+                self._shed()
             return
         for atom, may_break in atoms(text):
             self._word.append(Span(atom, *span[1:]))
             self._word_cells += cells(atom)
             if may_break:
                 self._commit()
+
+    def _shed(self) -> None:
+        # The full rows of a word that is wider than many; its end goes on growing.
+        if self._row:
+            self._break()
+        *full, self._word = hard_rows(self._word, self.width)
+        sizes = [sum(cells(span.text) for span in row) for row in [*full, self._word]]
+        self._rows += map(Row, full, sizes)
+        self._word_cells, self._gap = sizes[-1], None
 
     def _commit(self) -> None:
         if not self._word:
