@@ -16,7 +16,7 @@ from bareagent.config import Config
 from bareagent.entries import ToolSpec
 from bareagent.messages import Message, answer, calls, system, text_block, user
 from bareagent.provider import ClaudeProvider, models
-from bareagent.provider.claude import sdk
+from bareagent.provider.client import sdk
 from bareagent.provider.presets import Found, Preset
 from bareagent.provider.request import build
 from bareagent.seams import Request

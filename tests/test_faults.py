@@ -16,7 +16,7 @@ from bareagent.config import Retry
 from bareagent.entries import ReplyDropped, Retrying, TextDelta, ToolSpec
 from bareagent.messages import text_of, user
 from bareagent.provider import failures, retry
-from bareagent.provider.claude import call_failures
+from bareagent.provider.client import call_failures
 from bareagent.seams import Request
 from tests.heard import Ear, config, provider_for
 from tests.server import Call, Fault, Server, Step

@@ -4,6 +4,7 @@ import asyncio
 import json
 import stat
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -444,3 +445,27 @@ async def test_a_broken_prefix_is_reported_unless_an_epoch_explains_it(
 
 def faults_in(talk: Conversation) -> list[str]:
     return [heard.text for heard in talk.heard if isinstance(heard, Said) and "fault of" in heard.text]
+
+
+async def test_calls_that_follow_each_other_share_one_connection() -> None:
+    async with Server(["One.", "Two.", {"calls": [{"name": "bash", "input": {"command": "ls"}}]}]) as server:
+        provider = await provider_for(server.env)
+        for _ in range(3):
+            await provider.reply(Request(messages=[user("go")], max_tokens=100), Ear())
+        await provider.aclose()
+    assert len({record.connection for record in server.requests}) == 1
+
+
+async def test_a_server_that_never_ends_its_answer_costs_no_wait() -> None:
+    n_events = 7  # message_stop is the last of them
+    fault = {"kind": "stall", "at": {"event": n_events}}
+    async with Server([{"text": "Whole.", "fault": fault}, "Next."]) as server:
+        provider = await provider_for(server.env)
+        began = time.monotonic()
+        reply = await provider.reply(Request(messages=[user("go")], max_tokens=100), Ear())
+        took = time.monotonic() - began
+        again = await provider.reply(Request(messages=[user("go")], max_tokens=100), Ear())
+        await provider.aclose()
+        assert [text_of(each.message) for each in (reply, again)] == ["Whole.", "Next."]
+        assert server.requests[0].outcome == "client left"
+    assert took < 2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bareagent import errors
 from bareagent.provider import failures
-from bareagent.provider.claude import call_failures
+from bareagent.provider.client import call_failures
 from bareagent.provider.stream import Assembler, events_of, usage_of
 
 AIM = failures.Aim("anthropic", "http://x.test", "some-model")

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from bareagent.config import Config
 from bareagent.errors import NoKey, ServerUnreachable
 from bareagent.provider import models
-from bareagent.provider.claude import ClaudeProvider, preload
+from bareagent.provider.claude import ClaudeProvider
+from bareagent.provider.client import preload
 from bareagent.provider.model_cache import ModelCache
 from bareagent.provider.presets import OFFICIAL_URL, PRESETS, Found, Preset, chosen_name, find_key, resolve
 

@@ -1,12 +1,10 @@
-"""The provider: requests sent through the SDK's client, answers streamed back. The one file that uses it."""
+"""The provider: requests sent through the SDK's client, answers streamed back."""
 
 import asyncio
 import contextlib
 import functools
 import importlib
 import json
-import sys
-import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
@@ -18,64 +16,19 @@ from bareagent.config import Config
 from bareagent.entries import ReplyDropped, ReplyStarted, Retrying, Said
 from bareagent.errors import BadRequest, ProviderError, TooLong, UnknownModel
 from bareagent.messages import Message
-from bareagent.provider import failures, lazy_sdk, models, retry
+from bareagent.provider import failures, models, retry
 from bareagent.provider.adapt import Adapted
+from bareagent.provider.client import PREPARED_BY_SDK, call_failures, open_client, sdk
 from bareagent.provider.model_cache import ModelCache
-from bareagent.provider.presets import OFFICIAL_URL, Found, Preset
+from bareagent.provider.presets import Found, Preset
 from bareagent.provider.request import Builder, Built, PrefixWatch, build
 from bareagent.provider.stream import Assembler, Event, events_of
 from bareagent.seams import Emit, ModelInfo, Reply, Request
 
-CONNECT_TIMEOUT_S = 10.0
 ASK_TIMEOUT_S = 5.0
 N_PAUSED_KEPT = 8
 PAUSE_EACH_S = 0.005
-PREPARED_BY_SDK = ("bedrock", "vertex")
-
-
-def sdk() -> Any:
-    """Return the `anthropic` module; the first call costs half a second and more."""
-    return lazy_sdk.load()
-
-
-def preload() -> threading.Thread:
-    """Begin to import the SDK in a thread, behind the first prompt; return the thread."""
-    thread = threading.Thread(target=sdk, name="sdk-import", daemon=True)
-    thread.start()
-    return thread
-
-
-@functools.cache
-def _own_failures() -> tuple[type[Exception], ...]:
-    httpx2 = importlib.import_module("httpx2")
-    return (
-        sdk().AnthropicError,
-        httpx2.HTTPError,
-        httpx2.InvalidURL,
-        httpx2.CookieConflict,
-        httpx2.StreamError,
-        ProviderError,
-        OSError,
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        AssertionError,
-        ImportError,
-        RuntimeError,
-    )
-
-
-def call_failures() -> tuple[type[Exception], ...]:
-    """Return all that a call can raise: the SDK's errors, the transport's, those of a garbled stream.
-
-    A platform's own (no credentials, say) are among them once its library was loaded.
-    """
-    platforms = {"google.auth.exceptions": "GoogleAuthError", "botocore.exceptions": "BotoCoreError"}
-    loaded = [
-        getattr(sys.modules[module], name) for module, name in platforms.items() if module in sys.modules
-    ]
-    return (*_own_failures(), *loaded)
+DRAIN_S = 0.1  # an end that is on its way comes within a packet of the last event
 
 
 class ClaudeProvider:
@@ -319,6 +272,7 @@ class ClaudeProvider:
             if delta is not None:
                 on_event(delta)
             if assembler.is_done:
+                await _drain(events)
                 return
             if time.monotonic() - paused > PAUSE_EACH_S:
                 await asyncio.sleep(0)  # hundreds of events may lie in one packet, and keys wait behind it
@@ -360,18 +314,9 @@ class ClaudeProvider:
             return self._client
 
     def _opened(self) -> Any:
-        httpx2 = importlib.import_module("httpx2")
-        preset, found = self._preset, self._found
-        idle_s = self._config.retry.stream_idle_s
-        shared = {"max_retries": 0, "timeout": httpx2.Timeout(idle_s, connect=CONNECT_TIMEOUT_S)}
-        if preset.kind in PREPARED_BY_SDK:
-            return _platform_client(preset, shared)
-        if not found.key and not preset.is_open:
+        if self._preset.kind not in PREPARED_BY_SDK and not self._found.key and not self._preset.is_open:
             raise failures.no_key(self._aim(self._model.name))
-        transport = self._http or _transport(preset.base_url)
-        return sdk().AsyncAnthropic(
-            base_url=preset.base_url, http_client=transport, **_auth(preset, found), **shared
-        )
+        return open_client(self._preset, self._found, self._config.retry.stream_idle_s, self._http)
 
     async def _json(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         """Ask for one JSON object. Raises: ProviderError; nothing is tried twice."""
@@ -435,6 +380,14 @@ async def _decoded(response: Any, aim: failures.Aim) -> AsyncIterator[Event]:
         yield event
 
 
+async def _drain(events: AsyncIterator[Event]) -> None:
+    """Read to the end of the body, so that its connection serves the next call too; not every server ends it."""
+    with contextlib.suppress(TimeoutError, *call_failures()):
+        async with asyncio.timeout(DRAIN_S):
+            async for _ in events:
+                pass
+
+
 def _of_whole(answer: Any, aim: failures.Aim) -> list[Event]:
     if isinstance(answer, dict) and answer.get("type") == "message":
         return events_of(answer)
@@ -460,39 +413,3 @@ def _reply(assembler: Assembler, built: Built, model: ModelInfo, duration_s: flo
         cost_usd=model.price.cost(whole.usage),
         duration_s=duration_s,
     )
-
-
-def _transport(base_url: str) -> Any:
-    """Return a transport that follows no redirect: it would take the key to another address.
-
-    Reading the system's certificates takes 50 ms, which a server without TLS, on this machine as a
-    rule, has no use for. A proxy that is not on the way is not even looked at: it may be one that
-    cannot be used.
-    """
-    is_direct = not failures.proxy_on_the_way(base_url)
-    is_plain = base_url.startswith("http:") and is_direct
-    verify = False if is_plain else importlib.import_module("httpx2").create_ssl_context()
-    return sdk().DefaultAsyncHttpxClient(follow_redirects=False, verify=verify, trust_env=not is_direct)
-
-
-def _auth(preset: Preset, found: Found) -> dict[str, Any]:
-    """Return how the key goes out; the SDK itself sends an `api_key` as a bearer token."""
-    key, headers = found.key, dict(preset.headers)
-    if found.where == "ANTHROPIC_AUTH_TOKEN" or preset.auth == "bearer":
-        return {"auth_token": key or "none", "default_headers": headers}
-    if not key or preset.auth == "none":
-        return {"api_key": "none", "default_headers": {"Authorization": sdk().Omit(), **headers}}
-    if preset.auth == "x-api-key":
-        omitted: Mapping[str, Any] = {"Authorization": sdk().Omit(), "x-api-key": key}
-        return {"api_key": key, "default_headers": {**omitted, **headers}}
-    if preset.base_url != OFFICIAL_URL:
-        headers = {"x-api-key": key, **headers}
-    return {"api_key": key, "default_headers": headers}
-
-
-def _platform_client(preset: Preset, shared: dict[str, Any]) -> Any:
-    name = "AsyncAnthropicBedrock" if preset.kind == "bedrock" else "AsyncAnthropicVertex"
-    try:
-        return getattr(sdk(), name)(**shared)
-    except (ImportError, ValueError) as error:
-        raise failures.no_platform(preset.name, str(error)) from error
