@@ -1,6 +1,8 @@
 """What is known of models: table, settings, the server's word, and the cache of it."""
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -186,6 +188,17 @@ def test_a_broken_cache_is_an_empty_one(own_folders: Path, content: str) -> None
     assert cache.get("m") is None
     cache.put({"m": {"window": 5}})
     assert ModelCache("http://x").get("m") == {"window": 5}
+
+
+def test_the_cache_is_private_whatever_the_umask(own_folders: Path) -> None:
+    before = os.umask(0)
+    try:
+        ModelCache("http://x").put({"m": {"window": 5}})
+    finally:
+        os.umask(before)
+    folder = own_folders / "bareagent"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "models.json").stat().st_mode) == 0o600
 
 
 async def test_a_local_servers_first_model_is_taken_where_none_is_named() -> None:

@@ -171,6 +171,21 @@ def arguments(t: Terminal, project: Path) -> None:
         cleared(t)
 
 
+def gathered_keys(t: Terminal) -> None:
+    """A slow line hands over arrows and the Enter behind them in one piece; words in one piece choose nothing."""
+    t.enter("/model")
+    t.wait("Choose a model")
+    t.send("sonnet\r")
+    t.wait("search> sonnet")
+    t.press("escape")
+    t.wait_prompt()
+    t.enter("/model")
+    t.wait("Choose a model")
+    t.send("\x1b[B\x1b[B\r")
+    t.wait(" tokens")
+    t.wait_prompt()
+
+
 def has_draft(t: Terminal, text: str) -> bool:
     return t.draft == text
 
@@ -180,6 +195,7 @@ def test_editing_and_arguments(start_server: StartServer, project: Path, home: P
     with repl(project, home=home, server=server) as t:
         editing(t, server)
         arguments(t, project)
+        gathered_keys(t)
         t.press("c-c")
         t.wait("Ctrl-C again, Ctrl-D or /exit leaves.")
         t.press("c-c")

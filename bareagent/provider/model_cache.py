@@ -1,11 +1,13 @@
 """Keeps what a server said of its models for a day, in the user's cache folder; failures are silent."""
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bareagent import platform
 from bareagent.folders import cache_folder
 
 FRESH_S = 86_400.0
@@ -52,9 +54,12 @@ class ModelCache:
     def _write(self) -> None:
         everything = {**_all(), self._server: self._entry}
         try:
-            _path().parent.mkdir(parents=True, exist_ok=True)
+            if not _path().parent.exists():
+                platform.make_private_folder(_path().parent)
             fresh = _path().with_suffix(".new")
-            fresh.write_text(json.dumps(everything), encoding="utf-8")
+            descriptor = platform.open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(everything, file)
             fresh.replace(_path())
         except OSError:
             return  # a cache that cannot be written is asked again next time

@@ -32,6 +32,7 @@ _CONTROL_BEGUN = re.compile(r"\x1b\[(?:[0-?]*|\[|M[ -\uffff]{0,2})\Z")
 # Shift-Enter, where the terminal tells it apart.
 _SHIFT_ENTER = re.compile(r"\x1b\[13;2u|\x1b\[27;2;13~")
 _ONE_KEY = re.compile(r"\x1b?(?:\[[0-9;]*[A-Za-z~]|O.|.)?", re.DOTALL)
+_MOVES = re.compile(r"(?:\x1b(?:\[[0-9;]*[A-H~]|O[A-H]))*\r?")
 # An Enter with more behind it, Alt-Enter and what stands inside a bracketed paste left alone.
 _ENTER_INSIDE = re.compile(r"(?<!\x1b)\r(?=[^\r\n])(?=(?:(?!\x1b\[201~).)*(?:\x1b\[200~|\Z))", re.DOTALL)
 _HYPERLINK_PROGRAMS = {"iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "rio"}
@@ -113,7 +114,8 @@ class Typed:
     """Stands before the keyboard: takes out the terminal's answers, tells pastes from keys.
 
     Without bracketed paste an Enter with more bytes behind it is a new line, and such text is given on
-    as a paste. `is_burst` says that the last characters came as one piece, so not from a hand.
+    as a paste. `is_burst` says that the last characters came as one piece, so not from a hand; arrows and
+    the Enter behind them, which a slow line gathers, are none.
     """
 
     def __init__(self, reader: Reader, descriptor: int, on_background: Callable[[bool], None]) -> None:
@@ -172,7 +174,7 @@ class Typed:
     def _as_paste(self, data: str) -> str:
         was_in_paste = self._is_in_paste
         self._note_paste(data)
-        self.is_burst = _ONE_KEY.fullmatch(data) is None
+        self.is_burst = not (_ONE_KEY.fullmatch(data) or _MOVES.fullmatch(data))
         if was_in_paste or self._is_in_paste or PASTE_BEGIN in data or "\x1b" in data:
             self._was_lines = False
             if was_in_paste or (self._is_in_paste and PASTE_BEGIN not in data):
