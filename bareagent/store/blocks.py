@@ -10,13 +10,14 @@ from bareagent.messages import Block, Message, text_block
 
 NO_NAME = "unknown"
 """Stands for the name or the id of a call that has none."""
+_SHARED = {kind: kind for kind in ("text", "tool_use", "tool_result", "thinking", "image")}
 
 
 def are_sound(entries: Iterable[AnyEntry]) -> bool:
     """Tell whether every block of every message has the shape its type asks for and stands where it may.
 
     Of unknown types no shape is asked. Many thousand blocks pass here when a log is read, so what is not there
-    is found by its KeyError.
+    is found by its KeyError, and the names of the types become one string each, which all blocks share.
     """
     try:
         return _all_sound([entry.message for entry in entries if type(entry) is MessageEntry])
@@ -28,6 +29,7 @@ def _all_sound(messages: list[Message]) -> bool:
     for message in messages:
         for block in message["content"]:
             kind = block["type"]
+            block["type"] = _SHARED.get(kind, kind)
             if kind == "text":
                 is_sound = type(block["text"]) is str
             else:
@@ -65,6 +67,7 @@ def _is_sound_result(block: Block) -> bool:
     if type(call_id) is not str or not call_id or type(content) is not list:
         return False
     for part in content:
+        part["type"] = _SHARED.get(part["type"], part["type"])
         if not _CHECKS["part"].get(part["type"], _is_typed)(part):
             return False
     return "is_error" not in block or type(block["is_error"]) is bool
