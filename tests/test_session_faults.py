@@ -172,7 +172,7 @@ def test_an_odd_log_is_shown_told_and_gone_on_with(server: Server, tmp_path: Pat
     checked = run(["sessions", "check"], project, home=home)
     assert checked.returncode == 65
     assert [f"line {n}: holds blocks of no known shape" in checked.stdout for n in range(2, 6)] == [True] * 4
-    with repl(project, home=home, server=server, arguments=["--continue"], rows=50) as terminal:
+    with repl(project, home=home, server=server, arguments=["--continue"], rows=50, columns=200) as terminal:
         terminal.wait("as is ≈")
         for text in ("look at this", "That was odd.", "read_file", "4 faults (line 2, 3, 4, 5)"):
             assert text in terminal.text
@@ -349,8 +349,8 @@ def test_what_was_said_before_a_compaction_is_known_to_the_next_process(
     project, home = make_project(tmp_path / "project"), tmp_path / "home"
     with repl(project, home=home, server=server) as terminal:
         say(terminal, "you must never forget nonce-7341", "Heard nonce-7341.")
-        say(terminal, "/compact", "Context compaction finished.")
-        say(terminal, "/compact", "Context compaction finished.")
+        for generation in (1, 2):
+            say(terminal, "/compact", f".{generation} · ")
         assert terminal.leave() == 0
     assert run(["-p", "and now", "--continue"], project, home=home, server=server).returncode == 0
     sent = json.dumps(server.requests[-1].messages)
