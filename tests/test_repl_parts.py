@@ -77,6 +77,14 @@ def test_enter_and_pastes(quiet: int) -> None:
     assert keyed(quiet, "\udcff") == ["\ufffd"]
 
 
+def test_keys_that_a_slow_line_gathers_behind_a_line_stay_keys(quiet: int) -> None:
+    for keys in ("\x03", "\x04", "\x1b", "\x1b[A", "\x1b[A\x1b[B", "\x7f\x7f", "\x03\x03"):
+        assert keyed(quiet, f"a line\r{keys}") == [f"a line\r{keys}"]
+        assert keyed(quiet, f"a\rb{keys}") == [f"{PASTE_BEGIN}a\rb{PASTE_END}{keys}"]
+    coloured = "\x1b[31ma\x1b[0m\rb\r\x1b[0m"
+    assert keyed(quiet, coloured) == [f"{PASTE_BEGIN}a\rb\r{PASTE_END}"]
+
+
 def test_what_no_key_sends_is_left_out(quiet: int) -> None:
     """Mouse and focus reports, key releases, answers; whole or in pieces, split behind the first two bytes."""
     for strange in (

@@ -33,6 +33,10 @@ _CONTROL_BEGUN = re.compile(r"\x1b\[(?:[0-?]*|\[|M[ -\uffff]{0,2})\Z")
 _SHIFT_ENTER = re.compile(r"\x1b\[13;2u|\x1b\[27;2;13~")
 _ONE_KEY = re.compile(r"\x1b?(?:\[[0-9;]*[A-Za-z~]|O.|.)?", re.DOTALL)
 _MOVES = re.compile(r"(?:\x1b(?:\[[0-9;]*[A-H~]|O[A-H]))*\r?")
+# Keys behind a line that no paste ends with: arrows and their like, Esc, Ctrl-C and its like.
+_KEYS_BEHIND = re.compile(
+    r"(?:\x1b(?:\[[0-9;]*[A-H]|\[3~|O[A-H])?|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f])+\Z"
+)
 # An Enter with more behind it, Alt-Enter and what stands inside a bracketed paste left alone.
 _ENTER_INSIDE = re.compile(r"(?<!\x1b)\r(?=[^\r\n])(?=(?:(?!\x1b\[201~).)*(?:\x1b\[200~|\Z))", re.DOTALL)
 _HYPERLINK_PROGRAMS = {"iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "rio"}
@@ -175,12 +179,18 @@ class Typed:
         was_in_paste = self._is_in_paste
         self._note_paste(data)
         self.is_burst = not (_ONE_KEY.fullmatch(data) or _MOVES.fullmatch(data))
+        keys = _KEYS_BEHIND.search(data)
+        if keys and keys.start() and not was_in_paste and "\x1b" not in data[: keys.start()]:
+            return self._as_lines(data[: keys.start()]) + keys[0]
         if was_in_paste or self._is_in_paste or PASTE_BEGIN in data or "\x1b" in data:
             self._was_lines = False
             if was_in_paste or (self._is_in_paste and PASTE_BEGIN not in data):
                 return data
             typed, begin, pasted = data.rpartition(PASTE_BEGIN) if self._is_in_paste else (data, "", "")
             return _ENTER_INSIDE.sub("\n", typed + begin) + pasted
+        return self._as_lines(data)
+
+    def _as_lines(self, data: str) -> str:
         lines = data.rstrip("\r\n")
         is_lines = "\r" in lines or "\n" in lines or (self._was_lines and len(data) > 1)
         self._was_lines = is_lines and len(data) > LONG_PASTE_CHARS
