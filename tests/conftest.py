@@ -3,10 +3,15 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.server.fixtures import make_server, pair, start_server
 
 __all__ = ["make_server", "pair", "start_server"]
+
+# How long an example takes says more of a busy machine than of the program.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture
