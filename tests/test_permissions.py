@@ -191,6 +191,8 @@ def test_own_snapshots_and_outputs_are_read_without_asking(gate: Gate) -> None:
         ("npm test -- --watch", "bash(npm test:*)"),
         ("python -m pytest -q", "bash(python -m pytest:*)"),
         ("python3 tool.py a", "bash(python3 tool.py:*)"),
+        ("python3 -B -m unittest test_a", "bash(python3 -B -m unittest:*)"),
+        ("python3 -B tool.py a", "bash(python3 -B tool.py:*)"),
         ("uv run pytest -q", "bash(uv run pytest:*)"),
         ("pytest -q tests", "bash(pytest:*)"),
         ("ls -la", "bash(ls:*)"),

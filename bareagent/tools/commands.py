@@ -25,6 +25,7 @@ _TWO_WORDS = re.compile(
     r"|terraform|brew|bundle|rails|rake|mix|helm|rustup|conda|nx|turbo|npx"
 )
 _THIRD_WORD = frozenset({"run", "exec", "compose", "tool", "-m"})
+_PYTHON_FLAGS = re.compile(r"-[bBdEIOPqsSuv]+")
 _ONE_WORD = re.compile(
     r"pytest|ruff|mypy|pyright|black|isort|flake8|pylint|tsc|eslint|prettier|jest|vitest|mocha|gofmt|rustfmt"
     r"|shellcheck|tox|nox|pre-commit|ctest|ninja"
@@ -304,13 +305,26 @@ def _suggested(words: Words) -> str:
     return f"bash({exact})" if is_plain and not carries_code(words) else ""
 
 
+def _n_telling_of_python(words: Words) -> int:
+    """Count up to the module or the script: flags alone would let every script run."""
+    n = 1
+    while n < len(words) and _PYTHON_FLAGS.fullmatch(words[n].text):
+        n += 1
+    if n == len(words):
+        return 0
+    first = words[n].text
+    if first == "-m":
+        return n + 2
+    return 0 if first.startswith("-") else n + 1
+
+
 def _n_telling(words: Words) -> int:
     """Return how many first words tell a command's kind; 0 where only the whole does."""
     name = words[0].text
     if is_known(name) or _ONE_WORD.fullmatch(name):
         return 1
-    if re.fullmatch(r"python[\d.]*", name) and len(words) > 1:
-        return 3 if words[1].text == "-m" else 2
+    if re.fullmatch(r"python[\d.]*", name):
+        return _n_telling_of_python(words)
     if not _TWO_WORDS.fullmatch(name) or len(words) < 2 or words[1].text.startswith("-"):
         return 0
     return 3 if words[1].text in _THIRD_WORD and len(words) > 2 else 2
