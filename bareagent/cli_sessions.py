@@ -82,8 +82,10 @@ def repair(context: typer.Context, which: Which) -> None:
 
 def remove(
     context: typer.Context,
-    which: Which,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    which: Annotated[str, typer.Argument(metavar="ID", help="An id, its beginning or a name; no row.")],
+    is_sure: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask; needed outside of a terminal.")
+    ] = False,
 ) -> None:
     """Delete a session for good."""
     from bareagent.saved_session import remove_saved

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bareagent import folders
 from bareagent.entries import AnyEntry
-from bareagent.errors import SessionError, UsageError
+from bareagent.errors import SessionError, SessionNotFound, UsageError
 from bareagent.fold import fold
 from bareagent.options import Options
 from bareagent.provider.replay import answered, replay
@@ -30,6 +30,7 @@ from bareagent.store.transcripts import Found, TranscriptManager
 from bareagent.view import View
 
 EXIT_UNREADABLE = 65
+LIST = "`bareagent sessions list`"
 
 
 class Read(NamedTuple):
@@ -46,8 +47,16 @@ def _manager(where: Place) -> TranscriptManager:
 
 
 def _find(where: Place, manager: TranscriptManager, text: str) -> Found:
-    is_row = re.fullmatch(r"\d{1,2}", text.strip())
-    return manager.find(text, [card.id for card in cards_of(where)] if is_row else ())
+    if not _is_row(text):
+        return manager.find(text)
+    ids = [card.id for card in cards_of(where)]
+    if not 1 <= int(text) <= len(ids):
+        raise SessionNotFound(f"The list has no row {text.strip()}.", f"{LIST} shows them, with row numbers")
+    return manager.find(text, ids)
+
+
+def _is_row(text: str) -> bool:
+    return re.fullmatch(r"\d{1,2}", text.strip()) is not None
 
 
 def read(options: Options, text: str) -> Read:
@@ -147,21 +156,29 @@ def repair_saved(options: Options, text: str) -> None:
 
 
 def remove_saved(options: Options, text: str, *, is_sure: bool) -> int:
-    """Delete a session, after asking in a terminal; return the exit code. Raises: SessionError."""
+    """Delete a session, after asking in a terminal; return the exit code. Raises: SessionError, UsageError."""
+    if _is_row(text):
+        # The list is numbered anew at each call: a second `rm` by row would take another session than was seen.
+        raise UsageError(f"rm takes no row of the list ({text.strip()}).", f"give the id: {LIST} shows it")
     where = place(options)
     manager = _manager(where)
     found = _find(where, manager, text)
     if found.generation is not None:
         raise UsageError(f"{text} is one generation of a session; only a whole session can be removed.")
-    if not is_sure and sys.stdin.isatty():
-        sys.stderr.write(f"Delete session {found.id} for good? [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-            print_clean("Nothing was deleted.")
-            return 1
+    if not is_sure and not _agreed(found):
+        print_clean("Nothing was deleted.")
+        return 1
     manager.remove(found)
     print_clean(f"Deleted {found.id}.")
     return 0
+
+
+def _agreed(found: Found) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("rm asks before it deletes, and here nobody can be asked.", "--yes deletes unasked")
+    sys.stderr.write(f"Delete session {found.id} for good? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def export_saved(options: Options, text: str, form: str, file: Path | None) -> None:

@@ -123,11 +123,32 @@ def test_remove_but_not_what_another_program_writes(project: Path, home: Path) -
     assert sessions(project, home, "rm", key, "--yes").stdout == f"Deleted {key}.\n"
     assert not log_of(project, key).parent.exists()
     session = Session.open(TranscriptManager(project, home), other)
-    held = sessions(project, home, "rm", other)
+    held = sessions(project, home, "rm", other, "--yes")
     assert held.returncode == 75
     assert "pid" in held.stderr
     assert "about birds" in sessions(project, home, "show", other).stdout
     session.close()
+
+
+def test_remove_takes_no_row_and_is_sure_or_asks(project: Path, home: Path) -> None:
+    key = saved(project, home, "about fish", name="zoo")
+    by_row = sessions(project, home, "rm", "1", "--yes")
+    assert (by_row.returncode, by_row.stdout) == (2, "")
+    assert "give the id: `bareagent sessions list` shows it" in by_row.stderr
+    unasked = sessions(project, home, "rm", key)
+    assert unasked.returncode == 2
+    assert "--yes" in unasked.stderr
+    assert log_of(project, key).exists()
+    assert sessions(project, home, "rm", "zoo", "-y").stdout == f"Deleted {key}.\n"
+    assert not log_of(project, key).exists()
+
+
+def test_a_row_that_is_not_there_points_at_the_shell_s_own_list(project: Path, home: Path) -> None:
+    saved(project, home, "about fish")
+    missing = sessions(project, home, "show", "7")
+    assert missing.returncode == 66
+    assert "`bareagent sessions list`" in missing.stderr
+    assert "/sessions" not in missing.stderr
 
 
 def test_an_older_generation_is_shown_without_a_fork(project: Path, home: Path) -> None:
