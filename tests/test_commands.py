@@ -66,6 +66,9 @@ async def test_an_unknown_command_names_the_nearest(make: FaceMaker) -> None:
     assert "/exit" in await face.type("/quit")
     assert "/resume" in await face.type("/res")
     assert "\x1b" not in await face.type("/zz\x1b[31mz")
+    assert "one slash" not in await face.type("/help nosuch")
+    assert "/help lists all commands" in await face.type("/")
+    assert "! runs a command" in await face.type("!")
     assert face.sent == []
 
 

@@ -81,6 +81,30 @@ def test_after_a_stop_lines_wait_apart(start_server: StartServer, project: Path,
     assert lines == ["go", "third changed", "typed meanwhile", "second"]
 
 
+def test_a_wrong_command_holds_nothing_up(start_server: StartServer, project: Path, home: Path) -> None:
+    """One that is none is answered at Enter; one that proves wrong when its turn comes lets the next go on."""
+    server = start_server([bash("sleep 1.5"), "Done.", "Second done."])
+    with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
+        t.enter("go")
+        t.wait("running bash")
+        t.enter("/compcat")
+        t.wait("There is no command /compcat. The nearest is /compact.")
+        t.enter("!")
+        t.wait("! runs a command of the shell")
+        t.type("/nosuch")
+        t.press("c-s")
+        t.wait("There is no command /nosuch.")
+        assert t.is_busy
+        assert "queued" not in t.shown_text
+        queue(t, "/config nosuch", "second")
+        t.wait("Second done.")
+        t.wait_prompt()
+        t.wait("/config does not know nosuch.")
+        assert "held" not in t.text
+        assert [request.last_text for request in server.requests][-1] == "second"
+        t.leave()
+
+
 def test_leaving_keeps_what_was_held(start_server: StartServer, project: Path, home: Path) -> None:
     """It is in the history; a line entered right behind the stop is not held, it goes out."""
     server = start_server([{"calls": [SLOW_TO_END]}, "At once."])

@@ -14,7 +14,7 @@ from bareagent.sanitize import one_line
 from bareagent.tools.base import ToolError
 from bareagent.tools.skills import Skill, invocation
 
-__all__ = ["COMMANDS", "Command", "dispatch", "help_lines", "is_safe", "ordered"]
+__all__ = ["COMMANDS", "Command", "dispatch", "help_lines", "is_safe", "mistyped", "ordered"]
 
 _WORD = re.compile(r"/([A-Za-z][^\s/]*)(?:\s+(.*))?", re.DOTALL)
 _ORDER = (
@@ -29,6 +29,14 @@ _MEANT = {
     "undo": "compact",
     "memory": "pins",
     "history": "sessions",
+}
+_SLASHES = "; a line that begins with // is sent with one slash"
+_ALONE = {
+    "/": ("A slash begins a command.", "/help lists all commands; Tab completes one."),
+    "!": (
+        "! runs a command of the shell: !ls",
+        "The model reads what it printed; !!ls keeps it from the model.",
+    ),
 }
 NEAR = 0.65
 """A name less like what was typed is not offered (difflib's ratio)."""
@@ -57,6 +65,8 @@ async def dispatch(face: Face, line: str) -> bool:
     if line.startswith("//"):
         await face.submit(line[1:])
         return True
+    if error := mistyped(face, line):
+        raise error
     match = _WORD.fullmatch(line)
     if match is None:
         return False
@@ -69,12 +79,20 @@ async def _run(face: Face, name: str, argument: str) -> None:
     if known is not None:
         await known.action(face, argument)
         return
-    skills = skills_of(face)
-    skill = next((each for each in skills if each.name == name), None)
-    if skill is not None:
-        await face.submit(_called(skill, argument))
-        return
-    raise unknown(name, [*COMMANDS, *(each.name for each in skills)])
+    skill = next(each for each in skills_of(face) if each.name == name)
+    await face.submit(_called(skill, argument))
+
+
+def mistyped(face: Face, line: str) -> UsageError | None:
+    """Return what is to be said of a line that is no command though it is written like one; None for others."""
+    line = line.strip()
+    if line in _ALONE:
+        return UsageError(*_ALONE[line])
+    match = _WORD.fullmatch(line)
+    if match is None or match[1].lower() in COMMANDS:
+        return None
+    names = [skill.name for skill in skills_of(face)]
+    return None if match[1] in names else unknown(match[1], [*COMMANDS, *names], _SLASHES)
 
 
 def _called(skill: Skill, argument: str) -> str:
@@ -84,13 +102,13 @@ def _called(skill: Skill, argument: str) -> str:
         raise UsageError(f"Skill {skill.name} cannot be read: {error}") from None
 
 
-def unknown(name: str, names: Sequence[str]) -> UsageError:
-    """Return the error that names the nearest command."""
+def unknown(name: str, names: Sequence[str], more: str = "") -> UsageError:
+    """Return the error that names the nearest command; `more` goes on with its hint."""
     meant = _MEANT.get(name.lower())
     begins = [each for each in names if each.startswith(name.lower())]
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=NEAR)
     nearest = meant or next(iter(begins + near), "")
-    hint = "/help lists all commands; a line that begins with // is sent with one slash."
+    hint = f"/help lists all commands{more}."
     told = f" The nearest is /{nearest}." if nearest else ""
     return UsageError(f"There is no command /{one_line(name, 40)}.{told}", hint)
 

@@ -127,7 +127,7 @@ class Hands(first.Hands):
         """Deliver what is queued after the present calls."""
         draft = self.screen.draft
         if draft.text.strip() and self._repl.is_working:
-            self._repl.queued.append(draft.text)
+            self._repl.put(draft.text)
             draft.append_to_history()
             draft.reset()
         self._repl.steer()

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from bareagent.agent import Agent
 from bareagent.entries import CallEnded, CallOutput, CallStarted
-from bareagent.errors import LineTooLong, ProviderError
+from bareagent.errors import LineTooLong, ProviderError, UsageError
 from bareagent.messages import Block, answer, user
 from bareagent.provider import ClaudeProvider
 from bareagent.repl import commands
@@ -44,6 +44,8 @@ class Talk:
         self._ready: asyncio.Future[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._failed_at: tuple[str, int] | None = None
+        self._was_wrong = False
+        """The last line was a command that cannot be done as it was typed: nothing behind it waits for it."""
 
     # What a face gives
 
@@ -98,10 +100,8 @@ class Talk:
             self._go_on()
         elif not self.is_working:
             self._start(line)
-        elif commands.is_safe(line):
-            task = asyncio.get_running_loop().create_task(self._aside(line))
-            self._asides.add(task)
-            task.add_done_callback(self._asides.discard)
+        elif commands.is_safe(line) or commands.mistyped(self.face, line):
+            self._answer_aside(line)
         elif self.is_stopped:
             self._after_stop.append(line)
         elif self.agent.config.ui.steer and self._can_steer(line):
@@ -109,6 +109,18 @@ class Talk:
         else:
             self.queued.append(line)
         self.changed()
+
+    def put(self, line: str) -> None:
+        """Queue a line behind the work that goes on; one that can never be sent is answered at once."""
+        if commands.mistyped(self.face, line):
+            self._answer_aside(line)
+        else:
+            self.queued.append(line)
+
+    def _answer_aside(self, line: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._aside(line))
+        self._asides.add(task)
+        task.add_done_callback(self._asides.discard)
 
     def _start(self, line: str) -> None:
         self._working = asyncio.get_running_loop().create_task(self._work(line))
@@ -154,11 +166,11 @@ class Talk:
 
     async def _work_through(self, line: str) -> None:
         self.is_stopped = False
-        is_fine = await self._one(line)
+        is_fine = await self._one(line) or self._was_wrong
         while self.queued and is_fine and not (self.is_leaving or self.is_stopped):
             line = self.queued.pop(0)
             self.changed()
-            is_fine = await self._one(line)
+            is_fine = await self._one(line) or self._was_wrong
         self._hold()
 
     def wake(self) -> None:
@@ -195,6 +207,7 @@ class Talk:
 
     async def _one(self, line: str) -> bool:
         """Work on a line to its end; False if it failed."""
+        self._was_wrong = False
         return await self._stepped(self._done(line))
 
     async def _stepped(self, work: Awaitable[None]) -> bool:
@@ -218,12 +231,20 @@ class Talk:
         text = line.strip()
         if text.startswith("!") and text.strip("! "):
             await self._shell(text)
-        elif text.startswith("/"):
+        elif text == "!" or text.startswith("/"):
             if "/" not in text.split()[0][1:]:
                 self.echo_command(line)
-            if not await commands.dispatch(self.face, line):
-                await self.submit(line)
+            await self._command(line)
         else:
+            await self.submit(line)
+
+    async def _command(self, line: str) -> None:
+        try:
+            is_command = await commands.dispatch(self.face, line)
+        except UsageError:
+            self._was_wrong = True
+            raise
+        if not is_command:
             await self.submit(line)
 
     def echo_command(self, line: str) -> None:
