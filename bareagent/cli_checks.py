@@ -10,11 +10,12 @@ from typing import Any
 
 from bareagent import doctor, folders
 from bareagent.compose import Setting, settings, working_directory
+from bareagent.config import ModelEntry
 from bareagent.config_load import load
 from bareagent.errors import ConfigError, ProviderError, UsageError
 from bareagent.options import Options
 from bareagent.provider import keys, make_provider, models, resolve
-from bareagent.seams import ModelInfo
+from bareagent.seams import ModelInfo, Price
 from bareagent.store.places import project_root, sessions_folder
 
 
@@ -73,7 +74,8 @@ def list_models(options: Options) -> Iterator[str]:
     yield f"{'model':{width}}  {'window':>9}  {'output':>7}  dollars per M tokens: in, out, cache read, write"
     for name in names:
         shown = f"* {name}" if name in served else f"  {name}"
-        yield _model_line(models.look_up(name, config.models, served.get(name)), shown, width)
+        info = models.look_up(name, config.models, served.get(name))
+        yield _model_line(info, shown, width, _prices(info.price, config.models.get(name)))
 
 
 async def _served(setting: Setting, options: Options) -> Mapping[str, Mapping[str, Any]]:
@@ -88,10 +90,15 @@ async def _served(setting: Setting, options: Options) -> Mapping[str, Mapping[st
         await provider.aclose()
 
 
-def _model_line(info: ModelInfo, name: str, width: int) -> str:
-    price = info.price
-    money = f"{price.input:g}, {price.output:g}, {price.cache_read:g}, {price.cache_write:g}"
-    return f"{name:{width}}  {info.window:>9,}  {info.max_output:>7,}  {money}"
+def _prices(price: Price, own: ModelEntry | None) -> str:
+    """Return the prices; `-` where none is known: only the user's own entry can say that a model is free."""
+    if not (price.input or price.output) and (own is None or own.input is own.output is None):
+        return "-"
+    return f"{price.input:g}, {price.output:g}, {price.cache_read:g}, {price.cache_write:g}"
+
+
+def _model_line(info: ModelInfo, name: str, width: int, prices: str) -> str:
+    return f"{name:{width}}  {info.window:>9,}  {info.max_output:>7,}  {prices}"
 
 
 def run_setup(options: Options) -> int:
@@ -100,13 +107,31 @@ def run_setup(options: Options) -> int:
         raise UsageError("setup asks for a key and needs a terminal.", "or set ANTHROPIC_API_KEY")
     setting = settings(options)
     name = options.provider or "anthropic"
-    key = getpass.getpass(f"Key for {name} (not shown): ").strip()
+    try:
+        key = _asked_key(name)
+        _say("Trying the key with one small call …")
+        asyncio.run(_try_key(setting, options, name, key))
+    except KeyboardInterrupt:
+        _say("\nNothing was kept.")
+        raise
+    _say(f"The key works and is kept in {keys.store(name, key)}.")
+    return 0
+
+
+def _asked_key(name: str) -> str:
+    try:
+        key = getpass.getpass(f"Key for {name} (not shown): ").strip()
+    except EOFError:
+        key = ""
     if not key:
         raise UsageError("No key was given.")
-    asyncio.run(_try_key(setting, options, name, key))
-    path = keys.store(name, key)
-    sys.stdout.write(f"The key works and is kept in {path}.\n")
-    return 0
+    return key
+
+
+def _say(text: str) -> None:
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+    sys.stdout.flush()
 
 
 async def _try_key(setting: Setting, options: Options, name: str, key: str) -> None:

@@ -9,19 +9,21 @@ import importlib.util
 import json
 import os
 import platform as host
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
 from bareagent import __version__, folders, platform
 from bareagent.config_load import Loaded
-from bareagent.errors import BareAgentError
-from bareagent.provider import local, make_provider
-from bareagent.provider.presets import PRESETS, find_key
+from bareagent.errors import BareAgentError, ServerUnreachable
+from bareagent.provider import addressed, local, make_provider
+from bareagent.provider.presets import Preset, find_key
 from bareagent.sanitize import clean
 
 PROBE_S = 0.5
@@ -35,6 +37,7 @@ LOCAL_SERVERS = {
     "vllm": ("vLLM", 8000),
 }
 LOCAL = "local"
+HERE = re.compile(r"localhost|127(\.\d+){3}|::1")
 NO_KEY = "set ANTHROPIC_API_KEY, or run `bareagent setup`, or name a provider in your config.toml"
 
 Ping = Callable[[], Awaitable[None]]
@@ -82,6 +85,7 @@ def pinger(scene: Scene) -> Ping | None:
         return None
 
     async def ping() -> None:
+        await _knock(scene)
         provider = await make_provider(scene.loaded.config, scene.env, name=scene.provider, model=scene.model)
         try:
             await provider.check()
@@ -89,6 +93,31 @@ def pinger(scene: Scene) -> Ping | None:
             await provider.aclose()
 
     return ping
+
+
+async def _knock(scene: Scene) -> None:
+    """Tell at once of a server on this machine that is not running: a call would be tried again and again.
+
+    Raises: ServerUnreachable.
+    """
+    config = scene.loaded.config
+    preset = addressed(find_key(config, scene.env, scene.provider).provider, config, scene.env)
+    try:
+        address = urlsplit(preset.base_url)
+        port = address.port or (443 if address.scheme == "https" else 80)
+    except ValueError:
+        return
+    if not HERE.fullmatch(address.hostname or ""):
+        return
+    try:
+        async with asyncio.timeout(PROBE_S):
+            _, writer = await asyncio.open_connection(address.hostname, port)
+        writer.close()
+    except TimeoutError:
+        return
+    except OSError as error:
+        said = f"nothing answers at {preset.base_url}: is {preset.name} running?"
+        raise ServerUnreachable(said, "start it, or correct its address") from error
 
 
 async def examine(scene: Scene, ping: Ping | None = None) -> list[Check]:
@@ -173,10 +202,14 @@ def key(scene: Scene) -> Check:
         )
     if found.where:
         return Check(name="key", ok=True, detail=f"{found.provider}: from {found.where}")
-    preset = PRESETS.get(found.provider)
-    is_open = found.provider in scene.loaded.config.providers if preset is None else preset.is_open
-    missing = f"{found.provider}: none" + (", and none needed" if is_open else " found")
-    return Check(name="key", ok=is_open, detail=missing, fix=NO_KEY)
+    preset = addressed(found.provider, scene.loaded.config, scene.env)
+    missing = f"{found.provider}: none" + (", and none needed" if preset.is_open else " found")
+    return Check(name="key", ok=preset.is_open, detail=missing, fix=_get_key(preset))
+
+
+def _get_key(preset: Preset) -> str:
+    variables = " or ".join(preset.key_envs) or "its environment variable"
+    return f"set {variables}, or run `bareagent --provider {preset.name} setup`"
 
 
 async def server(ping: Ping | None) -> list[Check]:

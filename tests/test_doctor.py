@@ -22,6 +22,7 @@ from tests.program import run
 from tests.server.fixtures import StartServer
 
 SECRET = "sk-ant-never-shown-0123456789"
+HOUSE = '[provider]\nname = "house"\n[providers.house]\nbase_url = "http://127.0.0.1:9"\nmodel = "m"\n'
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +63,10 @@ async def test_it_says_where_the_key_is_and_never_the_key(tmp_path: Path, variab
         ({"DEEPSEEK_API_KEY": SECRET}, '[provider]\nname = "deepseek"', "from DEEPSEEK_API_KEY", True),
         ({"ANTHROPIC_API_KEY": SECRET + "\nsecond"}, "", "more than a key", False),
         ({}, '[provider]\nname = "nobody"', "nobody", False),
+        ({}, HOUSE + 'api_key_env = "HOUSE_KEY"', "house: none found", False),
+        ({"HOUSE_KEY": SECRET}, HOUSE + 'api_key_env = "HOUSE_KEY"', "house: from HOUSE_KEY", True),
+        ({}, HOUSE, "none needed", True),
+        ({"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}, "", "none needed", True),
     ],
 )
 def test_keys(tmp_path: Path, env: dict[str, str], toml: str, expected: str, is_ok: bool) -> None:
@@ -69,6 +74,23 @@ def test_keys(tmp_path: Path, env: dict[str, str], toml: str, expected: str, is_
     assert expected in found.detail
     assert found.ok is is_ok
     assert found.ok or found.fix
+
+
+def test_a_missing_key_is_told_once_with_its_variable(tmp_path: Path) -> None:
+    one = scene(tmp_path, {}, HOUSE + 'api_key_env = "HOUSE_KEY"')
+    found = doctor.key(one)
+    assert found.fix == "set HOUSE_KEY, or run `bareagent --provider house setup`"
+    assert doctor.pinger(one) is None
+
+
+@pytest.mark.parametrize("model", ["", 'model = "m"\n'])
+async def test_a_local_server_that_is_not_running_is_told_at_once(tmp_path: Path, model: str) -> None:
+    toml = f'[provider]\nname = "ollama"\n{model}[providers.ollama]\nbase_url = "http://127.0.0.1:9"\n'
+    began = time.monotonic()
+    (found,) = await doctor.server(doctor.pinger(scene(tmp_path, {}, toml)))
+    assert found.detail == "nothing answers at http://127.0.0.1:9: is ollama running?"
+    assert "network" not in found.fix
+    assert time.monotonic() - began < 2
 
 
 def test_without_a_key_the_doctor_is_content_but_says_so(tmp_path: Path) -> None:

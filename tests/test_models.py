@@ -135,6 +135,7 @@ async def test_a_model_that_the_server_has_not_is_told() -> None:
         with pytest.raises(errors.UnknownModel) as caught:
             await provider.select("nope-1")
         assert "bareagent models" in caught.value.hint
+        assert "has no model nope-1" in str(caught.value)
         assert provider.model.name == "claude-haiku-4-5"
         info = await provider.select("test-small")
         assert info.window == 8_000
@@ -199,6 +200,16 @@ def test_the_cache_is_private_whatever_the_umask(own_folders: Path) -> None:
     folder = own_folders / "bareagent"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "models.json").stat().st_mode) == 0o600
+
+
+async def test_nobody_there_or_no_model_there_is_told_and_none_made_up() -> None:
+    down = config(providers={"ollama": {"base_url": "http://127.0.0.1:9"}})
+    with pytest.raises(errors.ServerUnreachable, match="cannot be reached"):
+        await provider_for({}, down, name="ollama", model="")
+    async with Server(models=[Model("hidden", is_listed=False)]) as server:
+        empty = config(providers={"ollama": {"base_url": server.url}})
+        with pytest.raises(errors.ServerUnreachable, match="has no model"):
+            await provider_for({}, empty, name="ollama", model="")
 
 
 async def test_a_local_servers_first_model_is_taken_where_none_is_named() -> None:

@@ -84,6 +84,7 @@ def test_models_are_listed_with_the_servers_word(start_server: StartServer, tmp_
     done = run(["models"], tmp_path, home=home, server=server)
     rows = {row.split()[1]: row for row in done.stdout.splitlines() if row.startswith("* ")}
     assert "123,000" in rows["house-model"]
+    assert rows["house-model"].split()[-1] == "-"
     assert "claude-haiku-4-5" in done.stdout
     assert run(["models"], tmp_path, home=home, server=server).stdout == done.stdout
     assert n_listed(server) == 1
@@ -107,7 +108,7 @@ def test_setup_tries_a_key_and_keeps_it_private(start_server: StartServer, tmp_p
     assert "not-the-key" not in wrong
     assert not list(home.rglob("keys.json"))
     right = setup(tmp_path, env, key)
-    assert "The key works" in right
+    assert right.index("Trying the key with one small call") < right.index("The key works")
     assert key not in right
     (file,) = home.rglob("keys.json")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -119,6 +120,25 @@ def test_setup_tries_a_key_and_keeps_it_private(start_server: StartServer, tmp_p
     holders = [path for path in tmp_path.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
     assert holders == [file]
     assert key.encode() not in b"".join(record.raw for record in server.requests)
+
+
+def test_setup_that_is_stopped_keeps_nothing_and_says_so(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server([{"text": "ok", "delay_s": 30}], strict=False)
+    home = tmp_path / "home"
+    env = environment(home, None, ANTHROPIC_BASE_URL=server.url)
+    for is_asked in (True, False):
+        t = Terminal([*PROGRAM, "setup"], tmp_path, env, rows=10, columns=120)
+        try:
+            t.wait("Key for anthropic")
+            if not is_asked:
+                t.send("house-key-0123456789\r")
+                t.wait("Trying the key")
+            t.send("\x03")
+            assert t.ended() == 130
+            assert "Nothing was kept." in t.rows
+        finally:
+            t.kill()
+    assert not list(home.rglob("keys.json"))
 
 
 def setup(cwd: Path, env: dict[str, str], key: str) -> str:

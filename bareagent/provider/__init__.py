@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from bareagent.config import Config
-from bareagent.errors import NoKey, ServerUnreachable
+from bareagent.errors import NoKey, ProviderError
 from bareagent.provider import models
 from bareagent.provider.claude import ClaudeProvider
 from bareagent.provider.client import preload
@@ -17,6 +17,7 @@ __all__ = [
     "ClaudeProvider",
     "Found",
     "Preset",
+    "addressed",
     "chosen_name",
     "find_key",
     "make_provider",
@@ -40,7 +41,7 @@ async def make_provider(
             "No provider is set up and no key was found.",
             "Run `bareagent setup`, set ANTHROPIC_API_KEY, or name one with --provider.",
         )
-    preset = _addressed(resolve(found.provider, config), config, env)
+    preset = addressed(found.provider, config, env)
     if preset.kind == "local":
         raise NoKey("The local model is started by the program itself.", "Use --provider local.")
     if not found.key and not preset.is_open:
@@ -49,8 +50,13 @@ async def make_provider(
     return await _with_model(preset, found, config, model)
 
 
-def _addressed(preset: Preset, config: Config, env: Mapping[str, str]) -> Preset:
-    """Lay ANTHROPIC_BASE_URL over the preset of its maker, unless the settings name an address."""
+def addressed(name: str, config: Config, env: Mapping[str, str]) -> Preset:
+    """Return a provider by name as it will be used: where it is, and whether it needs a key.
+
+    ANTHROPIC_BASE_URL lies over the preset of its maker, unless the settings name an address.
+    Raises: ConfigError for an unknown name.
+    """
+    preset = resolve(name, config)
     url = env.get("ANTHROPIC_BASE_URL", "").strip()
     if preset.name == "anthropic" and url and not config.provider.base_url:
         entry = config.providers.get("anthropic")
@@ -73,8 +79,9 @@ async def _with_model(preset: Preset, found: Found, config: Config, model: str) 
     provider = ClaudeProvider(preset, found, models.look_up(chosen, config.models, said), config)
     if chosen:
         return provider
-    listed = await provider.list_models()
-    if not listed:
-        raise ServerUnreachable(f"{preset.base_url} has no model.", "Name one with --model.")
-    await provider.select(listed[0])
+    try:
+        await provider.select(await provider.first_model())
+    except ProviderError:
+        await provider.aclose()
+        raise
     return provider

@@ -14,7 +14,7 @@ import msgspec
 
 from bareagent.config import Config
 from bareagent.entries import ReplyDropped, ReplyStarted, Retrying, Said
-from bareagent.errors import BadRequest, ProviderError, TooLong, UnknownModel
+from bareagent.errors import BadRequest, ProviderError, ServerUnreachable, TooLong, UnknownModel
 from bareagent.messages import Message
 from bareagent.provider import failures, models, retry
 from bareagent.provider.adapt import Adapted
@@ -124,6 +124,25 @@ class ClaudeProvider:
             return list(await self._listed()) or models.names()
         except ProviderError:
             return models.names()
+
+    async def first_model(self) -> str:
+        """Return the first of the server's models; of the table, where it answers but lists none of its own.
+
+        Raises: ServerUnreachable where nobody answers, or where the server says that it has no model.
+        """
+        try:
+            listed = await self._listed()
+        except ServerUnreachable as error:
+            if not error.status:
+                raise
+            return models.names()[0]
+        except ProviderError:
+            return models.names()[0]
+        if not listed:
+            raise ServerUnreachable(
+                f"{self.base_url} has no model.", "Get one there, or name one with --model."
+            )
+        return next(iter(listed))
 
     async def refresh(self) -> Mapping[str, Mapping[str, Any]]:
         """Ask the server, once a day, what it says of its models, and return that; a failure changes nothing.
@@ -318,8 +337,10 @@ class ClaudeProvider:
             raise failures.no_key(self._aim(self._model.name))
         return open_client(self._preset, self._found, self._config.retry.stream_idle_s, self._http)
 
-    async def _json(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        """Ask for one JSON object. Raises: ProviderError; nothing is tried twice."""
+    async def _json(
+        self, method: str, path: str, body: bytes | None = None, model: str = ""
+    ) -> dict[str, Any]:
+        """Ask for one JSON object; `model` is the one asked about. Raises: ProviderError; nothing is tried twice."""
         httpx2 = importlib.import_module("httpx2")
         try:
             client = await self._connected()
@@ -328,7 +349,7 @@ class ClaudeProvider:
             response = await ask(path, cast_to=httpx2.Response, options=options)
             value = json.loads(response.content)
         except call_failures() as error:
-            raise failures.explain(error, self._aim(self._model.name)) from error
+            raise failures.explain(error, self._aim(model or self._model.name)) from error
         return value if isinstance(value, dict) else {}
 
     async def _all_models(self) -> list[dict[str, Any]]:
@@ -338,7 +359,8 @@ class ClaudeProvider:
 
     async def _ask_for(self, name: str) -> dict[str, Any]:
         try:
-            return models.fields_of(await self._json("GET", f"/v1/models/{quote(name, safe='')}"))
+            said = await self._json("GET", f"/v1/models/{quote(name, safe='')}", model=name)
+            return models.fields_of(said)
         except UnknownModel:
             if self.name == "anthropic":
                 raise
