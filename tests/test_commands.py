@@ -12,7 +12,9 @@ import pytest
 from bareagent.cells import cells
 from bareagent.config import Compaction, Config, ModelEntry, ProviderEntry
 from bareagent.entries import Grant, Name, Todo, TodoItem
-from bareagent.messages import text_of
+from bareagent.messages import text_of, user
+from bareagent.provider.embedded import EmbeddedProvider
+from bareagent.provider.local import Weights
 from bareagent.repl import commands_doc
 from bareagent.repl.commands import COMMANDS, dispatch, is_safe, ordered
 from bareagent.repl.commands_doc import as_sections, as_table, renewed
@@ -158,6 +160,19 @@ async def test_mode_and_model(make: FaceMaker) -> None:
     assert "fake/fake" in await face.type("/model")
     assert "fake/other" in await face.type("/model other")
     assert face.agent.session.view.model == "other"
+
+
+async def test_a_model_that_the_embedded_one_is_not_changes_nothing(make: FaceMaker) -> None:
+    face = make(EmbeddedProvider(Weights(Path("none.gguf"), "house"), Config()))
+    face.agent.session.append(user("hello"), "line")
+    face.agent.note_model()
+    entries = len(list(face.agent.session.entries()))
+    text = await face.type("/model foo")
+    assert "local has no model foo: house stays in use." in text
+    assert "cache" not in text
+    assert "Model:" not in text
+    assert len(list(face.agent.session.entries())) == entries
+    assert "Model: local/house" in await face.type("/model house")
 
 
 def reads(path: str, id: str = "c1") -> Reply:

@@ -286,6 +286,37 @@ def test_helpers_and_lists_are_shown(start_server: StartServer, project: Path, h
     assert rows == ["◐ step 1", "☐ step 2", "☑ step 1", "◐ step 2", "☑ step 1", "☑ step 2"]
 
 
+def test_a_plan_stays_and_a_reminder_is_one_line(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    """What was approved can be read above, live and when the session is gone on with."""
+    plan = {
+        "text": "Ready.",
+        "calls": [{"name": "exit_plan", "input": {"plan": "# Steps\n\n- take **one**"}}],
+    }
+    server = start_server([plan, todo("in_progress", "pending"), "Carried out.", "Reminded.", "Done."])
+    settings = {"BAREAGENT_REMINDER_ROUNDS": "0"}
+    with repl(project, home=home, server=server, arguments=["--mode", "plan"], env=settings) as t:
+        t.enter("go")
+        t.wait("Carry out this plan?")
+        t.answer("y")
+        t.wait("Reminded the model of its todo list (2 open).")
+        t.wait_prompt()
+        assert "nag-reminder" not in t.text
+        rows = t.rows
+        at = rows.index("• take one")
+        assert [row.strip() for row in rows[at + 1 : at + 3]] == ["", "● exit_plan"]
+        assert any("Steps" in row for row in rows[at - 3 : at])
+        assert t.text.count("take one") == 1
+        t.leave()
+    with repl(project, home=home, server=server, arguments=["--continue"]) as t:
+        t.wait("as is ≈")
+        at = t.rows.index("• take one")
+        assert "Ready." in t.rows[at - 5 : at]
+        assert [row.strip() for row in t.rows[at + 1 : at + 3]] == ["", "● exit_plan"]
+        t.leave()
+
+
 def test_plain_lines_hold_and_take_only_answers(start_server: StartServer, project: Path, home: Path) -> None:
     """Without a live screen: whole words answer, any other line waits; a stop holds what was typed ahead."""
     server = start_server([bash("touch made"), "Refused.", "Heard.", STALLED, "Sent."])

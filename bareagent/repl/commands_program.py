@@ -41,8 +41,13 @@ async def model(face: Face, argument: str) -> None:
     if not name:
         face.say(f"Model: {agent.provider.name}/{agent.provider.model.name}")
         return
-    warning = switch_cost(agent, model_of(agent, name))
+    before, warning = agent.provider.model.name, switch_cost(agent, model_of(agent, name))
     info = await agent.select_model(name)
+    if info.name == before != name:
+        raise UsageError(
+            f"{agent.provider.name} has no model {one_line(name, 80)}: {before} stays in use.",
+            "Another provider is chosen at the start: --provider NAME, or `bareagent setup`.",
+        )
     face.say(f"Model: {agent.provider.name}/{info.name}, {info.window:,} tokens")
     if warning:
         face.say(warning, "warning")

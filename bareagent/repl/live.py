@@ -1,6 +1,7 @@
 """What happens now: hears entries and deltas, gives finished rows, and shows the rest while it lasts."""
 
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,7 +31,7 @@ from bareagent.entries import (
 )
 from bareagent.messages import INTERRUPTED_TEXT, Block, text_of
 from bareagent.repl import view
-from bareagent.repl.markdown import MarkdownStream
+from bareagent.repl.markdown import MarkdownStream, plan_rows
 from bareagent.repl.styles import Styles
 from bareagent.repl.view import paint, seconds, tokens
 from bareagent.sanitize import clean, one_line
@@ -47,7 +48,8 @@ COUNT_S = 0.5
 TOKEN_CHARS = 4
 """Characters a token, to count an answer while it streams; the reply brings the true number."""
 
-_TOLD = {"reminder": "Reminder", "notice": "Notice", "instructions": "Instructions", "other": "Note"}
+_OPEN_ITEM = re.compile(r"^- \S+ \[", re.MULTILINE)
+_TOLD = {"notice": "Notice", "instructions": "Instructions", "other": "Note"}
 
 
 class _Call:
@@ -75,6 +77,8 @@ class Live:
         self._clock = clock
         self.styles = styles
         self.last_ended: CallEnded | None = None
+        self.has_told_plan = False
+        """The plan that is asked about was printed with its question."""
         self._width = width
         self._ui = ui
         self._hyperlinks = hyperlinks
@@ -205,6 +209,9 @@ class Live:
             return self._finished() + self._line(text_of(entry.message))
         if entry.kind == "continue":
             return self._finished()  # nobody typed it; a dim line says why it went out
+        if entry.kind == "reminder":
+            n_open = len(_OPEN_ITEM.findall(text_of(entry.message)))
+            return self.said(f"Reminded the model of its todo list ({n_open} open).", "dim")
         if entry.kind in _TOLD:
             text = one_line(text_of(entry.message), 300)
             return self.said(f"{_TOLD[entry.kind]} to the model: {text}", "dim")
@@ -343,7 +350,13 @@ class Live:
         self._calls.pop(str(heard.call.get("id")), None)
         self.last_ended = heard
         rows = view.ended_rows(heard, self._width(), self.styles, self._ui.result_lines)
-        return self._finished() + self._spaced("call", rows)
+        return self._finished() + self._plan(heard.call) + self._spaced("call", rows)
+
+    def _plan(self, call: Block) -> list[str]:
+        """Give the plan that was asked about: with the question it goes from the screen."""
+        plan = [] if self.has_told_plan else plan_rows(call, self._width(), self.styles)
+        self.has_told_plan = False
+        return self._spaced("plan", plan)
 
     # What moves
 

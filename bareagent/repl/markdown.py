@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, replace
 
 from bareagent.cells import cells
+from bareagent.messages import Block
 from bareagent.repl.blocks import (
     MIN_PIECE,
     Code,
@@ -421,6 +422,13 @@ class MarkdownStream:
         self._pieces, self._n_held, self._max_piece = [], 0, MIN_PIECE
         is_more, self._is_inside_line = self._is_inside_line, not ended
         return self._document.more(text, ended) if is_more else self._document.line(text, ended)
+
+
+def plan_rows(call: Block, width: int, styles: Styles) -> list[str]:
+    """Return the plan that a call presents, as rows; none for other calls."""
+    given = call.get("input")
+    plan = given.get("plan") if call.get("name") == "exit_plan" and isinstance(given, dict) else None
+    return render(plan, width, styles).splitlines() if isinstance(plan, str) and plan.strip() else []
 
 
 def render(text: str, width: int, styles: Styles, hyperlinks: bool = False) -> str:

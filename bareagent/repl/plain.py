@@ -168,6 +168,7 @@ class PlainRepl(Talk):
             return Answer(verdict="no", text="nobody can be asked: the input is no terminal")
         panel = Panel(question)
         self.say(panel.plain())
+        self.live.has_told_plan = question.kind == "plan"
         while True:
             text = await self._line("answer> ")
             if panel.writing:

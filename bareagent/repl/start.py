@@ -14,11 +14,11 @@ from bareagent.messages import Message, calls, text_of, user
 from bareagent.provider.embedded import EmbeddedProvider, demo_weights_label
 from bareagent.repl import view
 from bareagent.repl.face import Level
-from bareagent.repl.markdown import render
+from bareagent.repl.markdown import plan_rows, render
 from bareagent.repl.pickers import cards_here
 from bareagent.repl.rows import age, title_of
 from bareagent.repl.styles import Styles
-from bareagent.sanitize import one_line
+from bareagent.sanitize import counted, one_line
 from bareagent.tools import instructions
 
 NAME = "bareagent"
@@ -108,7 +108,7 @@ def past(agent: Agent, width: int, look: Styles) -> list[str]:
         if n_lines >= N_EXCHANGES or sum(map(len, shown)) > MAX_PAST_ROWS:
             break
     rows = [row for part in reversed(shown) for row in ["", *part]]
-    before = view.paint(f"… {len(messages)} messages in all; the last exchanges:", look.faint)
+    before = view.paint(f"… {counted(len(messages), 'message')} in all; the last exchanges:", look.faint)
     return ["", before, *rows[-MAX_PAST_ROWS:], ""]
 
 
@@ -119,4 +119,11 @@ def _message_rows(message: Message, kind: str, width: int, look: Styles) -> list
         return []
     text = "\n\n".join(str(b["text"]) for b in message["content"] if b.get("type") == "text")
     rows = render(text, width, look).splitlines() if text.strip() else []
-    return rows + [view.call_row(call, width, look, look=look.good) for call in calls(message)]
+    has_calls = False
+    for call in calls(message):
+        plan = plan_rows(call, width, look)
+        if rows and (plan or not has_calls):
+            rows.append("")
+        has_calls = True
+        rows += [*plan, *([""] if plan else []), view.call_row(call, width, look, look=look.good)]
+    return rows

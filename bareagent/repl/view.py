@@ -46,7 +46,6 @@ _TELLING = (
     "focus",
     "id",
     "path",
-    "plan",
 )
 
 
@@ -85,6 +84,8 @@ def telling(call: Block) -> str:
         case "todo_write":
             items = given.get("items")
             return f"{len(items)} items" if isinstance(items, list) else ""
+        case "exit_plan":
+            return ""  # the plan itself stands before it
         case "recall":
             return " ".join(f"{key}={value}" for key, value in given.items())
     return next((str(given[key]) for key in _TELLING if given.get(key)), _first_text(given))
