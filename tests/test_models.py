@@ -206,10 +206,10 @@ async def test_nobody_there_or_no_model_there_is_told_and_none_made_up() -> None
     down = config(providers={"ollama": {"base_url": "http://127.0.0.1:9"}})
     with pytest.raises(errors.ServerUnreachable, match="cannot be reached"):
         await provider_for({}, down, name="ollama", model="")
-    async with Server(models=[Model("hidden", is_listed=False)]) as server:
-        empty = config(providers={"ollama": {"base_url": server.url}})
+    async with Server(models=[Model(model.id, is_listed=False) for model in SERVED]) as server:
+        empty = config(providers={"ollama": {"base_url": server.url, "api_key_env": "K"}})
         with pytest.raises(errors.ServerUnreachable, match="has no model"):
-            await provider_for({}, empty, name="ollama", model="")
+            await provider_for({"K": "k"}, empty, name="ollama", model="")
 
 
 async def test_a_local_servers_first_model_is_taken_where_none_is_named() -> None:

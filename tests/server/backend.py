@@ -97,7 +97,7 @@ class Backend:
         name = record.path.removeprefix("/v1/models").strip("/")
         if not name:
             infos = [model.info() for model in self.models.values() if model.is_listed]
-            ids = {"first_id": infos[0]["id"], "last_id": infos[-1]["id"]}
+            ids = {"first_id": infos[0]["id"], "last_id": infos[-1]["id"]} if infos else {}
             await self._json(record, wire, {"data": infos, "has_more": False, **ids})
             return
         if name not in self.models or not self.models[name].is_listed:
