@@ -345,11 +345,26 @@ async def _question(tool: Tool, params: Any, ctx: ToolContext, verdict: Verdict)
     return Question(
         kind="permission",
         title=tool.name,
-        detail=detail or json.dumps(ctx.call.get("input"), ensure_ascii=False, indent=1),
+        detail=detail or _arguments(ctx.call.get("input")),
         detail_as="command" if command is not None else "diff" if detail else "text",
         rule=verdict.rule,
         reason=verdict.reason,
+        is_background=getattr(params, "run_in_background", False) is True,
     )
+
+
+def _arguments(given: object) -> str:
+    """Return a call's arguments as a person reads them: a lone text as it is, others a line each."""
+    if not isinstance(given, dict):
+        return json.dumps(given, ensure_ascii=False)
+    texts = {str(name): _argument(value) for name, value in given.items()}
+    return next(iter(texts.values())) if len(texts) == 1 else "\n".join(map(": ".join, texts.items()))
+
+
+def _argument(value: object) -> str:
+    # A text of several lines stays quoted: none of them may look like another argument.
+    is_plain = isinstance(value, str) and value.isprintable()
+    return str(value) if is_plain else json.dumps(value, ensure_ascii=False)
 
 
 def _edited(params: Any, reply: Answer) -> Any:

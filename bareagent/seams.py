@@ -213,7 +213,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     `permission`: may this call run; `rule` is what "a" would grant, `detail` the command or diff.
     `choice`: one of `options`, or free text if there are none. `plan`: approve a plan.
-    `agent`: the subagent that asks, empty for the conversation in front.
+    `agent`: the subagent that asks, empty for the conversation in front. `is_background`: the call goes
+    on beside the conversation once it was allowed.
     """
 
     kind: Literal["permission", "choice", "plan"]
@@ -224,6 +225,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     reason: str = ""
     agent: str = ""
+    is_background: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -259,6 +259,8 @@ async def test_export_never_overwrites(make: FaceMaker) -> None:
     await face.type("/export json whole")
     assert json.loads((top / "whole").read_text())["id"] == face.agent.session.full_id
     await face.type("/compact")
+    assert "md, json or jsonl, not pdf" in await face.type("/export pdf")
+    assert not (face.agent.session.cwd / "pdf").exists()
     await face.type("/export jsonl")
     (lines,) = top.glob("bareagent-*.1.jsonl")
     said_lines = [json.loads(line) for line in lines.read_text().splitlines()]
@@ -272,6 +274,7 @@ async def test_pins(make: FaceMaker) -> None:
     face = make(config=Config(compaction=Compaction(pin_tokens=64)))
     assert "Nothing is pinned" in await face.type("/pins")
     assert "no answer" in await face.type("/pin last")
+    assert "/pin TEXT" in await face.type("/pin")
     await talk(face, "one")
     await face.type("/pin never touch the \x1b[31mdatabase")
     await face.type("/pin last")

@@ -107,7 +107,7 @@ def test_steering(start_server: StartServer, project: Path, home: Path) -> None:
         t.wait("running bash")
         t.type("look at b instead")
         t.press("c-s")
-        t.wait("steers: look at b instead")
+        t.wait("goes out after this step: look at b instead")
         t.enter("and then this")
         t.wait("Later.")
         t.wait_prompt()

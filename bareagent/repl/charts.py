@@ -115,14 +115,12 @@ def preview_lines(preview: Preview, width: int, styles: Styles) -> list[str]:
     """Return what a compaction would do: what goes, what stays, sizes, about what it costs."""
     if not preview.is_possible:
         return ["Nothing to compact."]
-    price = f" · about {dollars(preview.cost_usd)}" if preview.cost_usd else ""
+    price = f" · costs about {dollars(preview.cost_usd)}" if preview.cost_usd else ""
     sizes = f"{preview.tokens_before:,} → about {preview.tokens_after:,} tokens{price} · nothing was changed"
     lines = [cut(sizes, width)]
     for name, items in (("Into the summary", preview.goes), ("Stays word for word", preview.stays)):
-        if not items:
-            continue
         lines.append(paint(cut(f"{name} ({len(items)}):", width), styles.subheading))
-        lines += [cut(f"  {item}", width) for item in _ends(items)]
+        lines += [cut(f"  {item}", width) for item in _ends(items) or ["nothing"]]
     return lines
 
 

@@ -11,7 +11,7 @@ from bareagent.repl.face import Face
 from bareagent.repl.pickers import price_of
 from bareagent.repl.rows import money
 from bareagent.repl.table import ANY, command
-from bareagent.repl.view import todo_rows
+from bareagent.repl.view import todo_rows, wrapped
 from bareagent.sanitize import clean, counted, one_line
 from bareagent.session import Session
 
@@ -118,6 +118,8 @@ async def todo(face: Face, _argument: str) -> None:
 async def pin(face: Face, argument: str) -> None:
     """Keep a text or the last answer over all compactions."""
     text = argument
+    if not argument:
+        raise UsageError("What is to be kept?", "/pin TEXT keeps a text, /pin last the last answer")
     if argument == "last":
         text = last_answer(face.agent.session)
         if not text:
@@ -143,7 +145,8 @@ async def pins(face: Face, _argument: str) -> None:
     if not kept:
         face.say("Nothing is pinned. /pin TEXT keeps a text over all compactions.")
     for row, text in enumerate(kept, 1):
-        face.say(f"{row}  " + clean(text).replace("\n", "\n   "))
+        first, *more = wrapped(clean(text), max(face.width - 4, 8))
+        face.say("\n".join([f"{row:<2}  {first}", *(f"    {line}" for line in more)]))
 
 
 @command("unpin", "N")

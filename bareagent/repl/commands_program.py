@@ -118,14 +118,15 @@ async def skills(face: Face, _argument: str) -> None:
     found = skills_of(face)
     if not found:
         face.say(
-            f"There are no skills. They lie in {folders.config_folder() / 'skills'} or .bareagent/skills."
+            "There are no skills. Skills are read from"
+            f" {folders.config_folder() / 'skills'} and .bareagent/skills."
         )
     for skill in found:
         where = "project" if skill.is_project else "yours"
         face.say(cut(f"/{skill.name}  {skill.description} ({where})", face.width))
 
 
-@command("config", "[rules]", words=("rules", "forget"), safe=("", "rules"))
+@command("config", "[rules | forget N]", words=("rules", "forget"), safe=("", "rules"))
 async def config(face: Face, argument: str) -> None:
     """Show settings that were changed; rules: what was granted.
 

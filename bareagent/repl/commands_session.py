@@ -159,12 +159,17 @@ async def fork(face: Face, argument: str) -> None:
 async def export(face: Face, argument: str) -> None:
     """Write the conversation into a file: md, json or jsonl.
 
-    Without a form the file's ending decides; without a file it is named after the session. A file that
-    exists is not overwritten.
+    Without a form the file's ending decides; without a file it is named after the session. A name alone
+    has a dot or a slash. A file that exists is not overwritten.
     """
     session = face.agent.session
     first, _, rest = argument.partition(" ")
     form, file = (first, rest.strip()) if first in FORMATS else ("", argument)
+    if file and not form and not re.search(r"[./\\]", file):
+        raise UsageError(
+            f"/export writes md, json or jsonl, not {one_line(file, 40)}.",
+            "/export md, or a file's name with its ending: /export talk.md",
+        )
     form = form or next((each for each in FORMATS if file.endswith(f".{each}")), "md")
     path = session.cwd / Path(file or f"bareagent-{session.full_id}.{form}").expanduser()
     write_new(path, document(form, session.full_id, session.view, session.entries()))

@@ -210,7 +210,7 @@ class Hands(first.Hands):
         if not self._repl.is_ready:
             return super().moving(width, max_rows)
         repl = self._repl
-        waiting = [("steers", line) for line in repl.agent.box.steered]
+        waiting = [("goes out after this step", line) for line in repl.agent.box.steered]
         waiting += [("queued", line) for line in repl.coming]
         waiting += [("held", line) for line in repl.held]
         rows = [view.cut(f"  {what}: {one_line(line, 4 * width)}", width) for what, line in waiting]

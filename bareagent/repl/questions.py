@@ -13,6 +13,7 @@ from bareagent.sanitize import clean, one_line
 from bareagent.seams import Answer, Question
 
 Writing = Literal["", "comment", "edit", "free"]
+_ON_ENTER = {"edit": "runs it", "comment": "says no with these words", "free": "answers"}
 SMALL_ROWS = 6
 """With fewer rows the keys alone are named."""
 
@@ -113,7 +114,8 @@ class Panel:
 
     def _head(self, width: int, styles: Styles) -> list[str]:
         question = self.question
-        texts = {"permission": f"May {one_line(question.title, 60)} run?" if not self.is_confirm else ""}
+        run = "run and stay in the background" if question.is_background else "run"
+        texts = {"permission": f"May {one_line(question.title, 60)} {run}?" if not self.is_confirm else ""}
         title = texts.get(question.kind) or clean(question.title)
         if question.agent:
             title = f"Subagent {one_line(question.agent, 80)} asks: {title}"
@@ -140,7 +142,8 @@ class Panel:
 
     def _foot(self, width: int, styles: Styles, *, is_short: bool = False) -> list[str]:
         if self.writing:
-            return []
+            keys = f"Enter {_ON_ENTER[self.writing]}" + ("" if self.writing == "free" else ", Esc goes back")
+            return [] if is_short else [paint(view.cut(keys, width), styles.accent)]
         if is_short:
             keys = "/".join(choice.split()[0] for choice in self._choices())
             return [paint(view.cut(f"{keys}?", width), styles.accent)]

@@ -155,7 +155,7 @@ async def recap_rows(agent: Agent, width: int, styles: Styles) -> list[str]:
     if stale:
         rows += _told(f"Changed on disk since the session saw them: {names(stale)}", width, styles.warning)
     if session.messages:
-        rows += _told(price_line(agent), width, styles.faint)
+        rows += _told(f"Next call: {price_line(agent)}", width, styles.faint)
     return rows
 
 
