@@ -185,9 +185,10 @@ class Run:
         coming = context.next_cost(self.session, self.provider, self.box.tools, self.config)
         coming += self._likely_output_cost()
         if spent + coming > limit:
-            shown = f"{limit:.2f}" if limit >= 1 else f"{limit:.6f}".rstrip("0")
+            shown = f"{limit:.2f}" if limit >= 1 else f"{limit:.10f}".rstrip("0")
+            so_far = f"on top of ${spent:.4f} spent"
             raise LimitReached(
-                f"The next call would cost about ${coming:.4f} beyond ${spent:.4f}; the limit is ${shown}.",
+                f"The next call would cost about ${coming:.4f} {so_far}; the limit is ${shown}.",
                 "raise limits.cost_usd or --max-cost",
             )
         return coming

@@ -228,6 +228,8 @@ def test_limits_end_with_4(start_server: StartServer, project: Path, home: Path)
     dear = start_server([{"calls": [call], "usage_output": 100_000}, {"text": "never"}])
     done = run(["-p", "hi", "--max-cost", "0.5", "--output", "json"], project, home=home, server=dear)
     assert (done.returncode, result_of(done)["stop"]) == (4, "max_cost")
+    assert " on top of $" in result_of(done)["error"]
+    assert result_of(done)["error"].endswith(" spent; the limit is $0.5.")
     assert len(dear.requests) == 1
 
 
