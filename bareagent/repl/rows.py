@@ -50,10 +50,11 @@ def place_of(card: Card, width_cells: int) -> str:
 
 
 def facts_of(card: Card) -> list[str]:
-    """Return turns, tokens, cost and branch of a session, each as a few words."""
+    """Return turns, tokens, cost and branch of a session, and whether it is a fork, each as a few words."""
     facts = [f"{card.turns} turn{'s' if card.turns != 1 else ''}", f"{tokens(card.tokens)} tokens"]
     facts += [money(card.cost_usd)] if card.cost_usd else []
-    return facts + ([one_line(card.branch, 24)] if card.branch else [])
+    facts += [one_line(card.branch, 24)] if card.branch else []
+    return facts + (["fork"] if card.parent else [])
 
 
 def session_lines(
