@@ -23,7 +23,7 @@ from bareagent import __version__, folders, platform
 from bareagent.config_load import Loaded
 from bareagent.errors import BareAgentError, ServerUnreachable
 from bareagent.provider import addressed, local, make_provider
-from bareagent.provider.presets import Preset, find_key
+from bareagent.provider.presets import Preset, find_key, setup_command
 from bareagent.sanitize import clean
 
 PROBE_S = 0.5
@@ -209,7 +209,7 @@ def key(scene: Scene) -> Check:
 
 def _get_key(preset: Preset) -> str:
     variables = " or ".join(preset.key_envs) or "its environment variable"
-    return f"set {variables}, or run `bareagent --provider {preset.name} setup`"
+    return f"set {variables}, or run {setup_command(preset.name)}"
 
 
 async def server(ping: Ping | None) -> list[Check]:

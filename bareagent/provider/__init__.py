@@ -10,7 +10,16 @@ from bareagent.provider import models
 from bareagent.provider.claude import ClaudeProvider
 from bareagent.provider.client import preload
 from bareagent.provider.model_cache import ModelCache
-from bareagent.provider.presets import OFFICIAL_URL, PRESETS, Found, Preset, chosen_name, find_key, resolve
+from bareagent.provider.presets import (
+    OFFICIAL_URL,
+    PRESETS,
+    Found,
+    Preset,
+    chosen_name,
+    find_key,
+    resolve,
+    setup_command,
+)
 
 __all__ = [
     "PRESETS",
@@ -46,7 +55,8 @@ async def make_provider(
         raise NoKey("The local model is started by the program itself.", "Use --provider local.")
     if not found.key and not preset.is_open:
         where = " or ".join(preset.key_envs) or "its environment variable"
-        raise NoKey(f"No key for {preset.name} was found.", f"Set {where}, or run `bareagent setup`.")
+        hint = f"Set {where}, or run {setup_command(preset.name)}."
+        raise NoKey(f"No key for {preset.name} was found.", hint)
     return await _with_model(preset, found, config, model)
 
 

@@ -23,6 +23,7 @@ from bareagent.errors import (
     TryLater,
     UnknownModel,
 )
+from bareagent.provider.presets import setup_command
 from bareagent.sanitize import one_line
 
 MAX_WIDTH_CELLS = 300
@@ -142,7 +143,7 @@ def wrong_address(message: str, *, status: int = 0) -> ServerUnreachable:
 def no_key(aim: Aim) -> NoKey:
     """Return the error for a provider without a key."""
     where = f"set {aim.where}" if aim.where else "set its environment variable"
-    return NoKey(f"No key for {aim.provider} was found.", f"Run `bareagent setup`, or {where}.")
+    return NoKey(f"No key for {aim.provider} was found.", f"Run {setup_command(aim.provider)}, or {where}.")
 
 
 def no_platform(provider: str, words: str) -> ServerUnreachable:
@@ -277,7 +278,7 @@ def _bad_key_hint(aim: Aim) -> str:
     if not aim.key:
         return no_key(aim).hint
     came_from = f"The key came from {aim.where}. " if aim.where else ""
-    return f"{came_from}`bareagent setup` stores another."
+    return f"{came_from}{setup_command(aim.provider)} stores another."
 
 
 def _said(words: str, aim: Aim) -> str:

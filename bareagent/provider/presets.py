@@ -117,6 +117,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         return f"Found(provider={self.provider!r}, where={self.where!r}, has_key={bool(self.key)})"
 
 
+def setup_command(name: str) -> str:
+    """Return the command that keeps a key for this provider."""
+    return "`bareagent setup`" if name == "anthropic" else f"`bareagent --provider {name} setup`"
+
+
 def resolve(name: str, config: Config) -> Preset:
     """Return the provider of this name: the user's own entry laid over the preset, if both are there.
 

@@ -136,7 +136,8 @@ class TranscriptManager:
             return self._found(rows[int(text) - 1])
         if re.fullmatch(r"\d{1,2}", text):
             raise SessionNotFound(
-                f"The last list has no row {text}.", "/sessions lists them, with row numbers"
+                f"The last list has no row {text}.",
+                "/sessions lists them; in a shell, `bareagent sessions list`",
             )
         if os.sep in text:
             return _found_by_path(text)
