@@ -264,6 +264,23 @@ async def test_permission_yes_always_no_and_edit(make_server: MakeServer, tmp_pa
         assert yes
 
 
+async def test_a_question_shows_arguments_as_they_are_read(make_server: MakeServer, tmp_path: Path) -> None:
+    lone: dict[str, object] = {"file_path": "a b"}
+    several: dict[str, object] = {"file_path": "x\nlimit: 9", "limit": 3}
+    inputs: list[tuple[str, dict[str, object]]] = [
+        ("read_file", lone),
+        ("read_file", several),
+        ("bash", {"command": "true", "run_in_background": True}),
+    ]
+    steps = [{"calls": [{"name": name, "input": given} for name, given in inputs]}, "Ready."]
+    config = config_of(permissions={"mode": "default", "ask": ["read_file", "bash"]})
+    answer = Answer(verdict="no")
+    async with conversation(await make_server(steps), tmp_path, config, lambda _question: answer) as talk:
+        await talk.agent.run("go")
+        shown = {question.detail: question.is_background for question in talk.asked}
+        assert shown == {"a b": False, 'file_path: "x\\nlimit: 9"\nlimit: 3': False, "true": True}
+
+
 async def test_always_grants_for_the_session(make_server: MakeServer, tmp_path: Path) -> None:
     steps = [
         {"calls": [{"name": "write_file", "input": {"file_path": f"src/{n}", "content": "x"}}]}

@@ -219,6 +219,8 @@ def test_questions_default_to_no() -> None:
     assert (panel.writing, panel.start_text()) == ("edit", "rm x")
     assert panel.written("rm y").verdict == "edit"
     assert panel.written("  ").verdict == "no"
+    stays = Question(kind="permission", title="bash", detail="x", detail_as="command", is_background=True)
+    assert Panel(stays).plain().startswith("May bash run and stay in the background?")
 
 
 @given(TEXTS, TEXTS, st.integers(4, 120), st.integers(1, 40))

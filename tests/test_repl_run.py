@@ -256,6 +256,7 @@ def answers(t: Terminal) -> None:
     t.wait("touch five")
     t.answer("e")
     t.wait("command> touch five")
+    t.wait("Enter runs it, Esc goes back")
     t.send("-edited")
     t.wait("five-edited")
     t.press("enter")
