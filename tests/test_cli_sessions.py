@@ -115,8 +115,8 @@ def test_check_and_repair(project: Path, home: Path) -> None:
     shown = sessions(project, home, "show", made)
     assert "more" in shown.stdout
     assert f"fork of {key}" in shown.stdout
-    rows = sessions(project, home).stdout.splitlines()
-    assert [row.split()[1] for row in rows if ", fork  " in row] == [made]
+    listed = sessions(project, home).stdout.splitlines()
+    assert [row.split()[1] for row in listed if ", fork  " in row] == [made]
     assert sessions(project, home, "check", made).stdout.count("line") <= 2
 
 
