@@ -101,7 +101,10 @@ def test_streamed_rows_stand_once_and_lines_queue(
 
 
 def test_steering(start_server: StartServer, project: Path, home: Path) -> None:
-    server = start_server([bash("sleep 1"), "Done.", "Later."])
+    slow = {"text": "the last words " * 9, "delay_s": 0.1}
+    summary = {"summary": True, "text": "They spoke of a plover. " * 9, "delay_s": 0.1}
+    steps = [bash("sleep 1"), "Done.", "Later.", slow, "Too late for that run.", summary, "A.", "B."]
+    server = start_server(steps)
     with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
         t.enter("go")
         t.wait("running bash")
@@ -114,6 +117,27 @@ def test_steering(start_server: StartServer, project: Path, home: Path) -> None:
         assert count(t, "> look at b instead") == 1
         assert "look at b instead" in server.requests[1].last_text
         assert server.requests[2].last_text == "and then this"
+        t.enter("talk")
+        t.wait("the last words")
+        t.type("no step left for this")
+        t.press("c-s")
+        t.wait("Too late for that run.")
+        t.wait_prompt()
+        assert server.requests[4].last_text == "no step left for this"
+        t.enter("/compact")
+        t.wait("compacting")
+        t.enter("line a")
+        t.type("line b")
+        t.press("c-s")
+        t.wait("Context compaction finished.")
+        t.wait("B.")
+        t.wait_prompt()
+        assert [each.last_text for each in server.requests[-2:]] == ["line a", "line b"]
+        t.press("c-c")
+        t.wait("Ctrl-C again")
+        t.enter("/todo")
+        t.wait("There is no todo list.")
+        t.press("c-c")
         t.leave()
 
 

@@ -61,6 +61,7 @@ class Hands:
 
     def enter(self) -> None:
         """Send the draft, or take the completion that is marked."""
+        self._last_control_c = 0.0
         draft = self.screen.draft
         if draft.complete_state is not None and draft.complete_state.current_completion is not None:
             draft.complete_state = None

@@ -166,12 +166,20 @@ class Talk:
 
     async def _work_through(self, line: str) -> None:
         self.is_stopped = False
-        is_fine = await self._one(line) or self._was_wrong
-        while self.queued and is_fine and not (self.is_leaving or self.is_stopped):
-            line = self.queued.pop(0)
-            self.changed()
-            is_fine = await self._one(line) or self._was_wrong
+        coming: str | None = line
+        while coming is not None:
+            is_fine = await self._one(coming) or self._was_wrong
+            coming = self._next_line() if is_fine else None
         self._hold()
+
+    def _next_line(self) -> str | None:
+        """Take the next line that waits; what was steered goes first where its run had no further step."""
+        if self.is_leaving or self.is_stopped:
+            return None
+        self.queued[:0] = self.agent.box.take_steered()
+        line = self.queued.pop(0) if self.queued else None
+        self.changed()
+        return line
 
     def wake(self) -> None:
         """Start a run on what has ended in the background, where that is wished and nothing else is done."""
@@ -187,8 +195,9 @@ class Talk:
         try:
             self.is_stopped = False
             await self._stepped(self._woken())
-            if self.queued and not (self.is_leaving or self.is_stopped):
-                await self._work_through(self.queued.pop(0))
+            line = self._next_line()
+            if line is not None:
+                await self._work_through(line)
             self._hold()
         finally:
             self._working = None
