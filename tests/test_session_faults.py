@@ -381,3 +381,18 @@ def test_a_run_stopped_in_the_second_of_three_calls_tells_the_truth_of_each(
     assert ["exit code 0" in told[0], "may have had effects" in told[1], "not run" in told[2]] == [True] * 3
     assert not (project / "third").exists()
     server.check()
+
+
+def test_a_project_moved_in_mid_session(server: Server, tmp_path: Path) -> None:
+    """A command of the user's and a fork say what is gone; the conversation goes on."""
+    project = make_project(tmp_path / "p")
+    with repl(project, home=tmp_path / "home", server=server) as terminal:
+        say(terminal, "first", "Heard first.")
+        project.rename(tmp_path / "p2")
+        say(terminal, "!pwd; ls", "(the working directory")
+        say(terminal, "/fork", "cannot be copied: ")
+        assert not project.exists()
+        say(terminal, "last", "Heard last.")
+        assert "a fault of its own" not in terminal.text
+        assert "Errno" not in terminal.text
+        assert terminal.leave() == 0

@@ -171,6 +171,8 @@ class TranscriptManager:
 
     def fork(self, found: Found, upto: int | None = None, generation: int = 0) -> Found:
         """Make a new session whose log is that of `found`, up to entry `upto`. Raises: SessionError."""
+        if not (found.folder / LOG_NAME).is_file():
+            raise SessionNotFound(f"Session {found.id} cannot be copied: {found.folder} is gone.")
         fork = self.create()
         parent = Parent(id=found.id, generation=generation, n=upto or 0)
         start = SessionStart(
@@ -180,7 +182,8 @@ class TranscriptManager:
             copy_log(found.folder, fork.folder, start, upto)
         except (OSError, SessionError) as error:
             shutil.rmtree(fork.folder, ignore_errors=True)
-            raise SessionError(f"Session {found.id} cannot be copied: {error}.") from error
+            why = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
+            raise SessionError(f"Session {found.id} cannot be copied: {why}.") from error
         return fork
 
     def resolved(self, found: Found) -> Found:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from bareagent import platform
+from bareagent.errors import BareAgentError
 from bareagent.tools.capture import Capture
 from bareagent.tools.family import Living, family, marked, started
 
@@ -67,6 +68,10 @@ def child_environment(
         or not (_SECRET.search(name) or name in hidden)
     }
     return kept | QUIET
+
+
+class NotStarted(BareAgentError):
+    """A command could not be started: the shell or the working directory is missing."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -292,7 +297,7 @@ async def start(
     on_text: Callable[[str], None],
     pass_fds: Sequence[int] = (),
 ) -> Process:
-    """Start a command in the shell. Raises: OSError where it cannot be started."""
+    """Start a command in the shell. Raises: NotStarted."""
     platform.adopt_orphans()
     mark = os.urandom(8).hex()
     read_end, write_end = os.pipe()
@@ -309,8 +314,10 @@ async def start(
     )
     try:
         child = await _whole(asyncio.ensure_future(starting))
-    except BaseException:
+    except BaseException as error:
         os.close(read_end)
+        if isinstance(error, OSError):
+            raise NotStarted(_why_not(error, cwd)) from error
         raise
     finally:
         os.close(write_end)
@@ -319,6 +326,11 @@ async def start(
     process.watch(read_end)
     _running.add(process)
     return process
+
+
+def _why_not(error: OSError, cwd: Path) -> str:
+    place = f" (the working directory {cwd} is gone)" if not cwd.is_dir() else ""
+    return f"The command could not be started: {error.strerror or error}{place}."
 
 
 async def _whole(starting: asyncio.Future[asyncio.subprocess.Process]) -> asyncio.subprocess.Process:

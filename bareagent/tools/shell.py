@@ -12,7 +12,7 @@ from bareagent.config import Config
 from bareagent.entries import CallOutput
 from bareagent.seams import Need, Output
 from bareagent.tools import process
-from bareagent.tools.base import Params, ToolContext, ToolError, reason, text_for_model
+from bareagent.tools.base import Params, ToolContext, ToolError, text_for_model
 from bareagent.tools.capture import Capture
 from bareagent.tools.family import Living
 
@@ -96,10 +96,9 @@ async def begin(
             on_text=lambda text: ctx.emit(CallOutput(call_id=call_id, text=text)),
             pass_fds=cwd_pipe[1:] if cwd_pipe else (),
         )
-    except OSError as error:
+    except process.NotStarted as error:
         ctx.marks.shell_cwd = None
-        place = f" (the working directory {cwd} is gone)" if not cwd.is_dir() else ""
-        raise ToolError(f"The command could not be started: {reason(error)}{place}.") from error
+        raise ToolError(str(error)) from error
 
 
 def environment(ctx: ToolContext) -> dict[str, str]:
