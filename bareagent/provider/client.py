@@ -48,6 +48,7 @@ def _own_failures() -> tuple[type[Exception], ...]:
         AssertionError,
         ImportError,
         RuntimeError,
+        ExceptionGroup,
     )
 
 
@@ -84,11 +85,21 @@ def _transport(base_url: str) -> Any:
     Reading the system's certificates takes 50 ms, which a server without TLS, on this machine as a
     rule, has no use for. A proxy that is not on the way is not even looked at: it may be one that
     cannot be used.
+
+    Raises: ServerUnreachable where the certificates cannot be read.
     """
     is_direct = not failures.proxy_on_the_way(base_url)
     is_plain = base_url.startswith("http:") and is_direct
-    verify = False if is_plain else importlib.import_module("httpx2").create_ssl_context()
+    verify = False if is_plain else _certificates()
     return sdk().DefaultAsyncHttpxClient(follow_redirects=False, verify=verify, trust_env=not is_direct)
+
+
+def _certificates() -> Any:
+    """Return what trusts the system's certificates, or those that the environment names."""
+    try:
+        return importlib.import_module("httpx2").create_ssl_context()
+    except OSError as error:
+        raise failures.no_certificates(error) from error
 
 
 def _auth(preset: Preset, found: Found) -> dict[str, Any]:

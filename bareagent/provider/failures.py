@@ -5,11 +5,12 @@ holds against both class trees, so that this file costs nothing at start.
 """
 
 import importlib
+import os
 import re
 import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from bareagent.errors import (
     BadKey,
@@ -152,6 +153,17 @@ def no_platform(provider: str, words: str) -> ServerUnreachable:
     return _lasting(f"{provider} cannot be used: {one_line(words, MAX_WIDTH_CELLS)}", hint)
 
 
+def no_certificates(error: OSError) -> ServerUnreachable:
+    """Return the error for trusted certificates that cannot be read, from where the environment says."""
+    named = next((name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)), "")
+    place = f"{one_line(os.environ[named], MAX_WIDTH_CELLS)} ({named})" if named else "the system"
+    hint = (
+        f"Correct {named} or unset it." if named else "SSL_CERT_FILE or SSL_CERT_DIR may say where they are."
+    )
+    words = one_line(error.strerror or str(error), MAX_WIDTH_CELLS)
+    return _lasting(f"The trusted certificates of {place} cannot be read: {words}", hint)
+
+
 def garbled(reason: str) -> CutOff:
     """Return the error for an answer that is no stream of events."""
     return CutOff(f"The answer came garbled: {one_line(reason, MAX_WIDTH_CELLS)}.")
@@ -190,11 +202,12 @@ def _of_connection(chain: list[BaseException], aim: Aim, *, has_begun: bool) -> 
             f"No trusted TLS connection to {aim.base_url}: {words}",
             "Behind a company proxy, point SSL_CERT_FILE to its certificate; a server without TLS needs http://.",
         )
-    if "ProxyError" in kinds or any(_PROXY.search(str(error)) for error in chain):
+    is_by_proxy = "ProxyError" in kinds or any(_PROXY.search(str(error)) for error in chain)
+    if is_by_proxy or _is_proxy_without_address(aim.base_url):
         return _of_proxy(kinds, words, aim)
     if kinds & _PLATFORM:
         return no_platform(aim.provider, words)
-    if not urlsplit(aim.base_url).hostname or kinds & _ADDRESS:
+    if not _parts(aim.base_url).hostname or kinds & _ADDRESS:
         return wrong_address(f"{aim.base_url} cannot be used: {words}")
     if "ReadTimeout" in kinds:
         return CutOff("No byte came from the server for too long (retry.stream_idle_s).")
@@ -229,15 +242,38 @@ def proxy_on_the_way(url: str) -> str:
 
     No proxy reaches this machine's loopback, whatever NO_PROXY leaves out.
     """
+    scheme, address = _proxy_of(url)
+    if not scheme:
+        return ""
+    shown = address.rpartition("@")[2].rpartition("://")[2]
+    return f"The proxy {one_line(shown, MAX_WIDTH_CELLS)} ({scheme.upper()}_PROXY)"
+
+
+def _proxy_of(url: str) -> tuple[str, str]:
+    """Return the scheme a proxy is set for and its address, both empty where none is on the way."""
     request = importlib.import_module("urllib.request")
-    parts = urlsplit(url)
+    parts = _parts(url)
     host = parts.hostname or ""
     proxies = request.getproxies()
     scheme = next((name for name in (parts.scheme, "all") if proxies.get(name)), "")
-    if not scheme or _LOOPBACK.fullmatch(host) or request.proxy_bypass(host):
-        return ""
-    address = str(proxies[scheme]).rpartition("@")[2].rpartition("://")[2]
-    return f"The proxy {one_line(address, MAX_WIDTH_CELLS)} ({scheme.upper()}_PROXY)"
+    if not scheme or not host or _LOOPBACK.fullmatch(host) or request.proxy_bypass(host):
+        return "", ""
+    return scheme, str(proxies[scheme])
+
+
+def _is_proxy_without_address(url: str) -> bool:
+    scheme, address = _proxy_of(url)
+    return bool(scheme) and not _parts(address if "://" in address else f"http://{address}").hostname
+
+
+def _parts(url: str) -> SplitResult:
+    """Return the parts of an address, all empty where it cannot be taken apart or its port is none."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return urlsplit("")
+    return parts
 
 
 def _lasting(message: str, hint: str) -> ServerUnreachable:
@@ -247,12 +283,18 @@ def _lasting(message: str, hint: str) -> ServerUnreachable:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and all that it came from, the members of groups included; the causes come last."""
     seen: set[int] = set()
-    present: BaseException | None = error
-    while present is not None and id(present) not in seen:
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        present = waiting.pop(0)
+        if present is None or id(present) in seen:
+            continue
         seen.add(id(present))
         yield present
-        present = present.__cause__ or present.__context__
+        waiting.append(present.__cause__ or present.__context__)
+        if isinstance(present, BaseExceptionGroup):
+            waiting.extend(present.exceptions)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
