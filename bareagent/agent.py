@@ -344,7 +344,10 @@ class Agent:
 
         Raises: SessionError if it is no line of this conversation.
         """
-        message = self.session.original_message(n)
+        try:
+            message = self.session.original_message(n)
+        except KeyError:
+            raise SessionError("This line stands no longer in the session's log.") from None
         self.session.rewind(n)
         self.box.seen.clear()
         self.card()

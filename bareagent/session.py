@@ -42,6 +42,7 @@ from bareagent.seams import Emit, Reply
 from bareagent.store import snapshots
 from bareagent.store.lines import now
 from bareagent.store.log import AnyLog, Log, MemoryLog
+from bareagent.store.memory import remembered
 from bareagent.store.places import LOCK_NAME, LOG_NAME, make_home, remember_home
 from bareagent.store.redact import Redactor
 from bareagent.store.transcripts import Found, TranscriptManager, holder, note_holder
@@ -194,6 +195,7 @@ class Session:
     def _listen_to_log(self) -> None:
         if isinstance(self.log, Log):
             self.log.on_trouble = self._trouble
+            self.log.remembered = lambda: remembered(self.view)
 
     def _trouble(self, text: str) -> None:
         self.notes.append(text)

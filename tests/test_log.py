@@ -470,3 +470,27 @@ def test_an_entry_is_what_the_file_says(tmp_path: Path) -> None:
     lines = (tmp_path / "log.jsonl").read_bytes().split(b"\n")
     assert lines[0].startswith(b'{"v":1,"n":1,"at":"20')
     assert msgspec.json.decode(lines[0])["message"] == kept.message  # type: ignore[union-attr]  # it is a message
+
+
+@pytest.mark.parametrize("left", [0, 200])
+def test_a_log_cut_short_is_written_from_memory(tmp_path: Path, left: int) -> None:
+    home = manager(tmp_path / "project")
+    heard: list[object] = []
+    with contextlib.closing(Session.new(home, tmp_path)) as session:
+        session.listeners.append(heard.append)
+        turn(session, "one", "output")
+        first = line(session, "two")
+        path = home.folder / session.id / "log.jsonl"
+        os.truncate(path, left)
+        line(session, "three")
+        session.sync()
+        os.truncate(path, left)
+        assert text_of(session.original_message(first)) == "two"
+        session.rewind(first)
+        line(session, "four")
+        assert [getattr(h, "level", "") for h in heard].count("warning") == 2
+        assert fold(session.entries()).messages == session.messages
+        assert path.with_name("log.jsonl.torn").exists() == bool(left)
+    with contextlib.closing(Session.open(home, session.id)) as again:
+        assert again.messages == session.messages
+        assert text_of(again.messages[-1]) == "four"

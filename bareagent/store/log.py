@@ -1,7 +1,7 @@
 """The append-only log of a session, as a file or in memory. One writer; reading never repairs."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, Protocol
@@ -11,7 +11,7 @@ from bareagent.entries import LOG_VERSION, AnyEntry
 from bareagent.errors import SessionError, SessionLocked, SessionNotFound, SessionUnreadable
 from bareagent.store.lines import decode, encode_body, encode_line, now, parse
 from bareagent.store.places import make_home
-from bareagent.store.reading import CHUNK_BYTES, Reading
+from bareagent.store.reading import CHUNK_BYTES, Places, Reading
 
 MAX_LOG_BYTES = 4 << 30
 """A larger log is refused: folding it would take minutes and all memory."""
@@ -91,7 +91,8 @@ class Log:
     """A log in a file.
 
     Where the file cannot be written, `on_trouble` hears one line, entries wait in memory, and each later
-    append tries again. `repairs` says what was done on opening.
+    append tries again. `repairs` says what was done on opening. `remembered` gives the entries that memory
+    still holds, for a file that was cut short under us.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Log:
         self.path = path
         self.is_read_only = is_read_only
         self.on_trouble = on_trouble
+        self.remembered: Callable[[], Iterable[AnyEntry]] = tuple
         self.repairs: list[str] = []
         self.reading = Reading(file.fileno())
         self.last_n = 0
@@ -212,7 +214,10 @@ class Log:
 
     def _write_waiting(self) -> None:
         try:
-            if os.fstat(self._file.fileno()).st_nlink == 0:
+            status = os.fstat(self._file.fileno())
+            if status.st_size < self._end:
+                self._begin_anew(status.st_size)
+            if status.st_nlink == 0:
                 self._write_anew()
             for n, line in list(self._waiting.items()):
                 self._write(n, line)
@@ -253,7 +258,7 @@ class Log:
         file = _open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
         platform.try_lock(file)
         try:
-            self._copy_to(file)
+            self._copy_to(file, self._end)
         except OSError:
             file.close()
             self.path.unlink(missing_ok=True)
@@ -265,10 +270,31 @@ class Log:
                 "The session's folder was deleted; its log was written again, nothing is missing."
             )
 
-    def _copy_to(self, file: IO[bytes]) -> None:
+    def _mend(self) -> bool:
+        """Write the file again if it was cut short under us; False if it was not."""
+        is_short = not self.is_read_only and os.fstat(self._file.fileno()).st_size < self._end
+        if is_short:
+            self._write_waiting()
+        return is_short
+
+    def _begin_anew(self, size: int) -> None:
+        """The file was cut short under us: what is left goes aside, what memory holds waits to be written."""
+        if size:
+            with _open(self.path.with_name("log.jsonl.torn"), _APPEND_NEW) as aside:
+                self._copy_to(aside, size)
+        os.ftruncate(self._file.fileno(), 0)
+        lines = {entry.n: encode_line(encode_body(entry), entry.n, entry.at) for entry in self.remembered()}
+        self._waiting = dict(sorted((lines | self._waiting).items()))
+        self.reading.places = Places()
+        self._end, self._is_line_open = 0, False
+        self.on_trouble(
+            "The session's log was cut short from outside; the conversation as it stands was written again."
+        )
+
+    def _copy_to(self, file: IO[bytes], size: int) -> None:
         place = 0
-        while place < self._end:
-            block = os.pread(self._file.fileno(), min(CHUNK_BYTES, self._end - place), place)
+        while place < size:
+            block = os.pread(self._file.fileno(), min(CHUNK_BYTES, size - place), place)
             place += os.write(file.fileno(), block)
 
     def _tell(self, error: OSError) -> None:
@@ -284,6 +310,7 @@ class Log:
 
     def read(self, n: int) -> AnyEntry:
         """Return entry `n`. Raises: KeyError."""
+        self._mend()
         if n in self._waiting:
             return decode(self._waiting[n])
         line = _read_line(self._file.fileno(), self.reading.places.find(n, self._file.fileno()))
@@ -294,6 +321,7 @@ class Log:
 
     def entries(self) -> Iterator[AnyEntry]:
         """Read all entries from the first on, those that wait in memory too."""
+        self._mend()
         yield from chain.from_iterable(Reading(self._file.fileno()).batches())
         yield from map(decode, list(self._waiting.values()))
 
@@ -301,7 +329,7 @@ class Log:
         """Make what is written durable."""
         if self.is_read_only:
             return
-        if self._waiting:
+        if not self._mend() and self._waiting:
             self._write_waiting()
         try:
             os.fsync(self._file.fileno())
