@@ -204,10 +204,17 @@ def main() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Let a stream that the caller closed lead nowhere, so that no file of ours gets its number."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    """Let a stream that the caller closed lead nowhere, so that no file of ours gets its number.
+
+    What would be written to stdout must not get lost unseen: it can only be read, so that writing fails.
+    """
+    for name, mode, way in (
+        ("stdin", "r", os.O_RDWR),
+        ("stdout", "w", os.O_RDONLY),
+        ("stderr", "w", os.O_RDWR),
+    ):
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+            setattr(sys, name, os.fdopen(os.open(os.devnull, way), mode))
 
 
 def _flushed(code: int) -> int:
@@ -255,12 +262,16 @@ def _tell(error: BareAgentError) -> int:
 
 
 def _is_without_room(error: Exception) -> bool:
-    """A write failed, not the opening of a file, which would have its name: the output's place is full."""
-    return isinstance(error, OSError) and error.filename is None and error.errno in _FULL
+    """A write failed, not the opening of a file, which would have its name: its place is full or closed."""
+    if not isinstance(error, OSError) or error.filename is not None:
+        return False
+    return error.errno in _FULL or (error.errno == errno.EBADF and sys.__stdout__ is None)
 
 
 def _no_room(error: Exception) -> int:
-    _write(f"bareagent: The output cannot be written: {os.strerror(getattr(error, 'errno', errno.EIO))}.")
+    number = getattr(error, "errno", errno.EIO)
+    words = "stdout is closed" if number == errno.EBADF else os.strerror(number)
+    _write(f"bareagent: The output cannot be written: {words}.")
     return EXIT_OUTPUT
 
 

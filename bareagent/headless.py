@@ -29,6 +29,7 @@ EXIT_CODES = {
     "max_tokens": 4,
     "interrupted": 130,
 }
+SIGNALS = {"SIGHUP": 129, "SIGINT": 130, "SIGQUIT": 131, "SIGTERM": 143}
 NO_ONE_TO_ASK = (
     "nobody can be asked in print mode. Allow it by a rule in the settings or by --mode, "
     "or find a way that needs no permission"
@@ -206,7 +207,7 @@ def _total(usages: Any) -> Usage:
 
 
 class _Signals:
-    """Turns SIGINT, SIGTERM and SIGHUP into an interrupt of the run; `code` is the exit code then."""
+    """Turns the signals of `SIGNALS` into an interrupt of the run; `code` is the exit code then."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -220,7 +221,7 @@ class _Signals:
         self._each(loop.remove_signal_handler)
 
     def _each(self, act: Callable[[int], object]) -> None:
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        for name in SIGNALS:
             number = getattr(signal, name, None)
             if number is not None and sys.platform != "win32":
                 act(number)
@@ -229,5 +230,5 @@ class _Signals:
         asyncio.get_running_loop().add_signal_handler(number, self._stop, number)
 
     def _stop(self, number: int) -> None:
-        self.code = 128 + number
+        self.code = SIGNALS[signal.Signals(number).name]
         self._agent.interrupt()

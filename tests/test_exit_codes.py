@@ -24,6 +24,7 @@ def defined() -> Iterator[int]:
         if isinstance(kind, type) and issubclass(kind, errors.BareAgentError):
             yield kind.exit_code
     yield from headless.EXIT_CODES.values()
+    yield from headless.SIGNALS.values()
     yield from door.EXITS.values()
     yield from plain.EXITS.values()
     yield from (cli.EXIT_FAULT, cli.EXIT_OUTPUT, cli.EXIT_INTERRUPTED, saved_session.EXIT_UNREADABLE)

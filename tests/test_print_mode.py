@@ -108,7 +108,7 @@ def test_files_that_steer_and_nobody_was_asked_about_are_used_and_named(
     [
         (">/dev/full", 74, "bareagent: The output cannot be written: No space left on device.\n"),
         ("| (exec <&-; sleep 0.1)", 0, ""),
-        (">&-", 0, ""),
+        (">&-", 74, "bareagent: The output cannot be written: stdout is closed.\n"),
     ],
 )
 def test_output_that_nobody_takes_is_no_fault_of_ours(
@@ -263,7 +263,10 @@ def test_an_empty_answer_is_continued_once_then_said(
     assert server.refused == []
 
 
-def test_sigterm_ends_the_tree_with_143(start_server: StartServer, project: Path, home: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGQUIT, 131)])
+def test_a_signal_ends_the_tree_with_its_code(
+    number: int, code: int, start_server: StartServer, project: Path, home: Path
+) -> None:
     call = {"name": "bash", "input": {"command": "echo $$ > pid; sleep 300"}}
     server = start_server([{"calls": [call]}])
     program = subprocess.Popen(
@@ -280,9 +283,9 @@ def test_sigterm_ends_the_tree_with_143(start_server: StartServer, project: Path
         assert time.monotonic() < deadline
         time.sleep(0.05)
     child = int(pid_file.read_text())
-    program.send_signal(signal.SIGTERM)
+    program.send_signal(number)
     program.communicate(timeout=20)
-    assert program.returncode == 143
+    assert program.returncode == code
     assert not Path(f"/proc/{child}").exists()
     (log,) = logs(project)
     assert "interrupted by the user" in log.read_text()
