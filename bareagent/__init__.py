@@ -1,3 +1,3 @@
-"""A coding agent for the terminal; the program starts in `bareagent.cli`."""
+"""A coding agent for the terminal; the program starts in `bareagent.__main__`."""
 
 __version__ = "0.1.0"

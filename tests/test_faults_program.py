@@ -1,6 +1,8 @@
 """Faults met by the real program in print mode: outcome, output, log and next request."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,17 @@ def test_after_a_lasting_fault_the_session_goes_on(
     said = [line["message"]["content"][0].get("text") for line in lines if line.get("kind") == "line"]
     assert said == ["go", "again"]
     assert not server.prefix_breaks()
+
+
+HEAVY = "import os, signal\n\nos.kill(os.getpid(), signal.SIGINT)\n"
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["-p", "hi"]])
+def test_ctrl_c_while_the_program_loads_ends_it_quietly(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "typer").mkdir()
+    (tmp_path / "typer" / "__init__.py").write_text(HEAVY)
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bareagent.__main__ import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), *arguments], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -59,7 +59,7 @@ def test_the_wheel_alone_starts(wheel: Path, tmp_path: Path) -> None:
 def test_the_command_is_declared(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (entry,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
-        assert "bareagent = bareagent.cli:main" in archive.read(entry).decode()
+        assert "bareagent = bareagent.__main__:main" in archive.read(entry).decode()
 
 
 @pytest.mark.parametrize("name", PINNED_FILES)
