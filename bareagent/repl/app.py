@@ -300,7 +300,7 @@ class Repl(Talk):
     async def page(self, text: str, title: str = "") -> None:
         """Show a long text in a pager, or as rows where there is none."""
         if pager.command():
-            await self.screen.away(partial(pager.page, text, title))
+            await self.screen.away(partial(pager.page, text, title, self.screen.outside.run))
         else:
             self.say(text)
 

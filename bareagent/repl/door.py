@@ -96,6 +96,7 @@ class Door:
 
     def _told_to_go(self, code: int) -> None:
         self.exit_code = code
+        self.screen.outside.end()
         self.screen.leave()
 
     async def _close(self, *, is_fine: bool) -> None:

@@ -3,9 +3,8 @@
 import os
 import shlex
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bareagent.sanitize import clean
@@ -23,11 +22,11 @@ def command(env: Mapping[str, str] = os.environ) -> list[str]:
     return []
 
 
-def page(text: str, title: str = "") -> None:
-    """Show a text in the pager and wait until it is left."""
+def page(text: str, title: str, run: Callable[[Sequence[str], Mapping[str, str]], int]) -> None:
+    """Show a text in the pager, which `run` starts, and wait until it is left."""
     words = command()
     body = clean(f"{title}\n\n{text}" if title else text)
     with tempfile.TemporaryDirectory(prefix="bareagent-") as folder:
         path = Path(folder) / "text"
         path.write_text(body.rstrip("\n") + "\n", encoding="utf-8", errors="replace")
-        subprocess.run([*words, str(path)], check=False, env={**os.environ, "LESSSECURE": "1"})
+        run([*words, str(path)], {**os.environ, "LESSSECURE": "1"})

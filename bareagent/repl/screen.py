@@ -8,11 +8,12 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, TypeVar
 
 from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Point
+from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
@@ -36,9 +37,12 @@ from bareagent.cells import cells
 from bareagent.repl import keys
 from bareagent.repl.ansi import cut
 from bareagent.repl.edit import Apart
+from bareagent.repl.outside import Outside
 from bareagent.repl.reflow import has_reflow, rows_above_cursor, settle_s
 from bareagent.repl.strip import Place, Strip
 from bareagent.repl.terminal import Canvas, Typed
+
+T = TypeVar("T")
 
 FRAME_S = 0.1
 """So often at most finished rows are written and the moving ones drawn anew; keys are shown at once."""
@@ -106,6 +110,7 @@ class Screen:
         self._timer: asyncio.TimerHandle | None = None
         self._resize: asyncio.TimerHandle | None = None
         self._n_away = 0
+        self.outside = Outside()
         self._rows: dict[str, list[str]] = {}
         self._cursor = Point(0, 0)
         self.canvas = _canvas(stdout)
@@ -357,14 +362,19 @@ class Screen:
         self._draw_moving(self._place().n_below)
         self.canvas.flush()
 
-    async def away(self, act: Callable[[], None], *, in_thread: bool = True) -> None:
-        """Do something that owns the terminal: a pager, an editor. The rest goes on meanwhile, unseen."""
+    async def away(self, act: Callable[[], T], *, in_thread: bool = True) -> T:
+        """Do something that owns the terminal, and Ctrl-C: a pager, an editor. The rest goes on, unseen."""
         self._leave_for()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupted)
         try:
-            await run_in_terminal(act, in_executor=in_thread)
+            return await run_in_terminal(act, in_executor=in_thread)
         finally:
             self._n_away -= 1
             self._schedule()
+
+    def _interrupted(self) -> None:
+        if not self._n_away and self.app.is_running:
+            self.app.key_processor.send_sigint()
 
     def leave(self, outcome: BaseException | None = None) -> None:
         """End the application; `outcome` is what its end raises."""
@@ -378,12 +388,9 @@ class Screen:
 
     async def edit_draft(self) -> None:
         """Open the draft in the user's editor."""
-        self._leave_for()
-        try:
-            await self.draft.open_in_editor(validate_and_handle=False)
-        finally:
-            self._n_away -= 1
-            self._schedule()
+        edited = await self.away(lambda: self.outside.edit(self.draft.text))
+        if edited is not None:
+            self.draft.document = Document(edited, len(edited))
 
     async def suspend(self) -> None:
         """Stop the program; the shell wakes it."""
