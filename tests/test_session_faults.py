@@ -396,3 +396,23 @@ def test_a_project_moved_in_mid_session(server: Server, tmp_path: Path) -> None:
         assert "a fault of its own" not in terminal.text
         assert "Errno" not in terminal.text
         assert terminal.leave() == 0
+
+
+def test_a_log_cut_short_in_mid_session(server: Server, tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    with repl(project, home=tmp_path / "home", server=server) as terminal:
+        say(terminal, "first", "Heard first.")
+        say(terminal, "second", "Heard second.")
+        (log,) = logs(project)
+        os.truncate(log, 0)
+        say(terminal, "/rewind 1", "was cut short from outside")
+        terminal.press("c-c")
+        os.truncate(log, 0)
+        say(terminal, "/export md", "Exported to")
+        os.truncate(log, 0)
+        say(terminal, "/fork", "Forked ")
+        say(terminal, "third", "Heard third.")
+        assert "a fault of its own" not in terminal.text
+        assert terminal.leave() == 0
+    (exported,) = project.glob("*.md")
+    assert "Heard first." in exported.read_text()
