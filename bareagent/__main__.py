@@ -22,11 +22,11 @@ def main() -> None:
     try:
         if is_usual:
             signal.signal(signal.SIGINT, _leave)
-        from bareagent import cli
+        from bareagent.cli import main as run
 
         if is_usual:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        cli.main()
+        run()
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
 
