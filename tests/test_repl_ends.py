@@ -19,19 +19,6 @@ from tests.program import PROGRAM, environment, logs, run
 from tests.screen import Terminal, repl
 from tests.server.fixtures import StartServer
 
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
 SLEEP = {"calls": [{"name": "bash", "input": {"command": "echo $$ > pid; sleep 300"}}]}
 
 

@@ -5,26 +5,12 @@ import re
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from bareagent.repl.keys import OTHERS, TABLE
 from tests.screen import Terminal, repl
 from tests.server.fixtures import StartServer
 from tests.server.server import Server
 
 DOCS = Path(__file__).parent.parent / "docs" / "terminal.md"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
 
 
 def test_the_docs_list_every_key() -> None:

@@ -21,18 +21,6 @@ pytestmark = pytest.mark.soak
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
 def test_a_long_run_rings(start_server: StartServer, project: Path, home: Path) -> None:
     call = {"calls": [{"name": "bash", "input": {"command": "sleep 21"}}]}
     server = start_server(["Short.", call, "Done."])

@@ -6,8 +6,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bareagent.platform import descendants
 from tests.program import logs
 from tests.screen import Terminal, repl
@@ -34,18 +32,6 @@ def f(x):
 
 LAST LINE
 """
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
 
 
 def bash(command: str, **more: Any) -> dict[str, Any]:

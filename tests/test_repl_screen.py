@@ -19,18 +19,6 @@ FORBIDDEN = (
 )
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
 def hostile(end: str) -> str:
     return HOSTILE.replace("{end}", end)
 

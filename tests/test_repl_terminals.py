@@ -16,19 +16,6 @@ from tests.program import PROGRAM, environment, run
 from tests.screen import Terminal, repl
 from tests.server.fixtures import StartServer
 
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
 ASKED = b"\x1b]11;?\x1b\\"
 CODE = "See [the page](https://example.org/x):\n\n```python\nreturn 1\n```\n"
 LIGHT_KEYWORD = b"38;5;90m"

@@ -5,24 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.program import logs
 from tests.screen import Terminal, repl
 from tests.server.fixtures import StartServer
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
 
 STALLED = {"text": "x", "fault": {"kind": "stall", "at": "headers"}}
 
