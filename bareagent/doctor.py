@@ -9,7 +9,6 @@ import importlib.util
 import json
 import os
 import platform as host
-import re
 import shutil
 import sys
 import tempfile
@@ -22,7 +21,7 @@ import msgspec
 from bareagent import __version__, folders, platform
 from bareagent.config_load import Loaded
 from bareagent.errors import BareAgentError, ServerUnreachable
-from bareagent.provider import addressed, local, make_provider
+from bareagent.provider import addressed, failures, local, make_provider
 from bareagent.provider.presets import Preset, find_key, setup_command
 from bareagent.sanitize import clean
 
@@ -37,7 +36,6 @@ LOCAL_SERVERS = {
     "vllm": ("vLLM", 8000),
 }
 LOCAL = "local"
-HERE = re.compile(r"localhost|127(\.\d+){3}|::1")
 NO_KEY = "set ANTHROPIC_API_KEY, or run `bareagent setup`, or name a provider in your config.toml"
 
 Ping = Callable[[], Awaitable[None]]
@@ -107,7 +105,7 @@ async def _knock(scene: Scene) -> None:
         port = address.port or (443 if address.scheme == "https" else 80)
     except ValueError:
         return
-    if not HERE.fullmatch(address.hostname or ""):
+    if not failures.is_loopback(address.hostname or ""):
         return
     try:
         async with asyncio.timeout(PROBE_S):

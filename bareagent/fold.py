@@ -30,6 +30,8 @@ from bareagent.messages import (
     Block,
     Message,
     calls,
+    lost_call,
+    lost_result,
     n_images,
     results,
     text_block,
@@ -54,7 +56,6 @@ __all__ = [
 MASKED_EPOCH = "secrets masked on resume"
 """The reason of the epoch from which on thinking blocks that hold a mask are left out."""
 
-LOST_RESULT = "[the result of this call was lost: the log is damaged here; it may have had effects]"
 LOST_MESSAGE = "[a message was lost: the log is damaged here]"
 
 
@@ -246,9 +247,9 @@ def _mended(message: Message, n: int, view: View) -> Message:
     answered = {block.get("tool_use_id") for block in results(message)}
     lost = [call for call in open_calls if call.get("id") not in answered]
     if lost and message["role"] == "user" and answered & known:
-        message = {**message, "content": [*map(_lost_result, lost), *message["content"]]}
+        message = {**message, "content": [*map(lost_result, lost), *message["content"]]}
     elif lost:
-        _insert(view, {"role": "user", "content": [_lost_result(call) for call in lost]}, n - 1, "results")
+        _insert(view, {"role": "user", "content": [lost_result(call) for call in lost]}, n - 1, "results")
     elif message["role"] == "assistant" and role != "user":
         _insert(view, user(LOST_MESSAGE), n - 1, "other")
     orphans = answered - known
@@ -263,15 +264,10 @@ def _insert(view: View, message: Message, n: int, kind: Kind) -> None:
     _push(view, message, n, kind)
 
 
-def _lost_result(call: Block) -> Block:
-    content = [text_block(LOST_RESULT)]
-    return {"type": "tool_result", "tool_use_id": call.get("id"), "content": content, "is_error": True}
-
-
 def _parted(block: Block, orphans: set[Any]) -> Block:
     if block.get("type") != "tool_result" or block.get("tool_use_id") not in orphans:
         return block
-    return text_block(f"[the call of this result was lost: the log is damaged here]\n{text_of(block)}")
+    return lost_call(block)
 
 
 def _cleared(entry: Cleared, view: View) -> None:

@@ -15,6 +15,8 @@ Role = Literal["user", "assistant", "system"]
 CLEARED_PREFIX = "[truncated:"
 INTERRUPTED_TEXT = "[interrupted by the user]"
 COMPRESSED_HEADER = "[Context Compressed]\n"
+_LOST_CALL = "[the call of this result was lost: the log is damaged here]"
+_LOST_RESULT = "[the result of this call was lost: the log is damaged here; it may have had effects]"
 
 
 class Message(TypedDict):
@@ -98,6 +100,16 @@ def answer(call: Block, content: str | list[Block], *, is_error: bool = False) -
     if is_error:
         result["is_error"] = True
     return result
+
+
+def lost_result(call: Block) -> Block:
+    """Return the result of a call whose own was lost."""
+    return answer({"id": call.get("id")}, _LOST_RESULT, is_error=True)
+
+
+def lost_call(result: Block) -> Block:
+    """Return what stands for a result whose call was lost: its words, as text."""
+    return text_block(f"{_LOST_CALL}\n{text_of(result)}".strip())
 
 
 def text_of(value: Message | Block | str | list[Block] | None) -> str:

@@ -26,6 +26,7 @@ from bareagent.messages import INTERRUPTED_TEXT, Message, calls, system, text_bl
 from bareagent.provider.cost import is_explained
 from bareagent.provider.request import sent_otherwise
 from bareagent.refused_images import let_go
+from bareagent.sanitize import counted
 from bareagent.seams import Ask, Emit, Provider, Reply, Request
 from bareagent.session import Session
 
@@ -159,8 +160,8 @@ class Run:
             n = let_go(self.session, str(refused))
             if not n:
                 raise
-            what = f"{n} result{'s' if n != 1 else ''} with images"
-            self.emit(Said(text=f"{what} cleared, since the server refused: {refused}", level="warning"))
+            text = f"{counted(n, 'result')} with images cleared, since the server refused: {refused}"
+            self.emit(Said(text=text, level="warning"))
             return await self._sent_once(partial)
 
     async def _sent_once(self, partial: Partial) -> Reply:
@@ -236,11 +237,12 @@ class Run:
 
         The provider compares requests of its own process only.
         """
-        is_first = "has replied" not in self.session.working
+        if "has replied" in self.session.working:
+            return ""
         self.session.working["has replied"] = True
         view = self.session.view
         at = next((n for n in reversed(range(len(view.kinds))) if view.kinds[n] == "reply"), None)
-        if not is_first or at is None:
+        if at is None:
             return ""
         last = self.session.message_entry(view.ids[at])
         return sent_otherwise(last.request, reply.sent) if last.request and last.model == reply.model else ""

@@ -25,6 +25,7 @@ from bareagent.context.tokens import Meter, estimate_tokens
 from bareagent.context.working import Book, Working, state_of, tool_specs
 from bareagent.entries import Said, ToolSpec, Trigger
 from bareagent.messages import Block, Message, system, text_block, user
+from bareagent.sanitize import counted
 from bareagent.seams import Emit, Provider, Request, Tool
 
 __all__ = [
@@ -136,7 +137,7 @@ def batch_line(chosen: Micro, cost_usd: float) -> str:
     """Return the line that announces a batch."""
     batch = chosen.batch
     n = len(batch.slots)
-    what = f"Cleared {n} old result{'s' if n != 1 else ''}: {round(batch.freed):,} tokens freed"
+    what = f"Cleared {counted(n, 'old result')}: {round(batch.freed):,} tokens freed"
     if batch.cost <= 0:
         return f"{what}, at no cost ({chosen.reason})"
     price = f"${cost_usd:.4f}" if cost_usd else f"{round(batch.cost):,} tokens of input"

@@ -13,6 +13,7 @@ from bareagent.context.room import Room
 from bareagent.context.tokens import fast_tokens
 from bareagent.context.working import Book, Working
 from bareagent.messages import Block, Message, blocks_of, calls, text_of
+from bareagent.sanitize import counted
 
 N_LARGEST = 10
 SHARES = ("system", "tools", "user", "assistant", "thinking", "results", "cleared")
@@ -127,7 +128,7 @@ def waits(micro: Micro) -> str:
     if not batch.slots:
         return "Nothing can be cleared now."
     n = len(batch.slots)
-    what = f"{n} old result{'s' if n != 1 else ''}, {round(batch.freed):,} tokens"
+    what = f"{counted(n, 'old result')}, {round(batch.freed):,} tokens"
     if micro.reason:
         return f"{what}, will be cleared before the next call ({micro.reason})."
     paid = f"{micro.rent / micro.due:.0%}" if micro.due else "0%"

@@ -132,11 +132,9 @@ class ClaudeProvider:
         """
         try:
             listed = await self._listed()
-        except ServerUnreachable as error:
-            if not error.status:
+        except ProviderError as error:
+            if isinstance(error, ServerUnreachable) and not error.status:
                 raise
-            return models.names()[0]
-        except ProviderError:
             return models.names()[0]
         if not listed:
             raise ServerUnreachable(

@@ -256,9 +256,14 @@ def _proxy_of(url: str) -> tuple[str, str]:
     host = parts.hostname or ""
     proxies = request.getproxies()
     scheme = next((name for name in (parts.scheme, "all") if proxies.get(name)), "")
-    if not scheme or not host or _LOOPBACK.fullmatch(host) or request.proxy_bypass(host):
+    if not scheme or not host or is_loopback(host) or request.proxy_bypass(host):
         return "", ""
     return scheme, str(proxies[scheme])
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine itself."""
+    return _LOOPBACK.fullmatch(host) is not None
 
 
 def _is_proxy_without_address(url: str) -> bool:

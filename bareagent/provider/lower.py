@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from bareagent.messages import Block, Message, answer, blocks_of, text_block, text_of
+from bareagent.messages import Block, Message, blocks_of, lost_call, lost_result, text_block
 from bareagent.seams import ModelInfo
 
 LOST_BEGINNING = "[the beginning of this conversation was lost]"
-LOST_CALL = "[the call of this result was lost: the log is damaged here]"
-LOST_RESULT = "[the result of this call was lost: the log is damaged here; it may have had effects]"
 OPEN_TAG = "<system-message>"
 CLOSE_TAG = "</system-message>"
 THINKING = frozenset({"thinking", "redacted_thinking"})
@@ -155,7 +153,7 @@ def is_blank(block: Block) -> bool:
     if block.get("type") != "text":
         return False
     text = block.get("text")
-    return text.isspace() or not text if isinstance(text, str) else not text or str(text).isspace()
+    return not text or str(text).isspace()
 
 
 class _Rules(NamedTuple):
@@ -218,9 +216,9 @@ def _results_first(blocks: list[Block], ids: list[Any]) -> tuple[list[Block], in
             results[call_id] = block
         else:
             n_mended += 1
-            others.append(text_block(f"{LOST_CALL}\n{text_of(block)}".strip()))
+            others.append(lost_call(block))
     lost = [call_id for call_id in ids if call_id not in results]
-    results |= {call_id: answer({"id": call_id}, LOST_RESULT, is_error=True) for call_id in lost}
+    results |= {call_id: lost_result({"id": call_id}) for call_id in lost}
     return [*(results[call_id] for call_id in ids), *others], n_mended + len(lost)
 
 

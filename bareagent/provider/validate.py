@@ -66,7 +66,7 @@ def _check_text(index: int, place: int, block: Block, _role: str) -> None:
 
 
 def _check_call(index: int, place: int, block: Block, role: str) -> str:
-    _check_thinking(index, place, block, role)
+    _check_in_reply(index, place, block, role)
     call_id, name = block.get("id"), block.get("name")
     if not isinstance(call_id, str) or not call_id:
         raise _bad(index, "a call has no id")
@@ -88,7 +88,7 @@ def _check_result(index: int, _place: int, block: Block, role: str) -> str:
     return str(block.get("tool_use_id"))
 
 
-def _check_thinking(index: int, _place: int, block: Block, role: str) -> None:
+def _check_in_reply(index: int, _place: int, block: Block, role: str) -> None:
     if role != "assistant":
         raise _bad(index, f"a {block['type']} block stands in a user message")
 
@@ -102,7 +102,7 @@ _CHECKS: dict[object, Callable[[int, int, Block, str], str | None]] = {
     "text": _check_text,
     "tool_use": _check_call,
     "tool_result": _check_result,
-    **dict.fromkeys(THINKING, _check_thinking),
+    **dict.fromkeys(THINKING, _check_in_reply),
 }
 
 

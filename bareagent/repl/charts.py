@@ -7,7 +7,7 @@ from bareagent.context import Picture, Preview
 from bareagent.provider.cost import Cost, Total
 from bareagent.repl.styles import Styles
 from bareagent.repl.view import cut, paint, tokens, wrapped
-from bareagent.sanitize import clean, one_line
+from bareagent.sanitize import clean, counted, one_line
 
 N_SHOWN = 8
 _SHARES = ("system", "tools", "user", "assistant", "thinking", "results", "cleared")
@@ -56,11 +56,8 @@ def cost_lines(cost: Cost, width: int, styles: Styles) -> list[str]:
     lines = table(rows, width, styles)
     others = [total for total in cost.purposes if total.name != "turn"]
     for total in others:
-        lines.append(
-            cut(
-                f"of it for {_purpose(total.name)}: {_calls(total.n_calls)}, {dollars(total.cost_usd)}", width
-            )
-        )
+        spent = f"{counted(total.n_calls, 'call')}, {dollars(total.cost_usd)}"
+        lines.append(cut(f"of it for {_purpose(total.name)}: {spent}", width))
     return [*lines, *(row for line in _savings(cost) for row in _folded(line, width))]
 
 
@@ -69,10 +66,6 @@ def _row(total: Total) -> list[str]:
     counts = (usage.uncached, usage.cache_read, usage.cache_write, usage.output, usage.thinking)
     name = one_line(total.name, 40) or "unknown"
     return [name, f"{total.n_calls:,}", *(tokens(count) for count in counts), dollars(total.cost_usd)]
-
-
-def _calls(n: int) -> str:
-    return f"{n:,} call{'s' if n != 1 else ''}"
 
 
 def _purpose(name: str) -> str:
@@ -107,7 +100,7 @@ def epoch_lines(cost: Cost, width: int, styles: Styles) -> list[str]:
         rows.append([reason, str(epoch.n), at, tokens(epoch.tokens), dollars(epoch.cost_usd)])
     total = sum(epoch.cost_usd for epoch in cost.epochs)
     n = len(cost.epochs)
-    last = f"{n} break{'s' if n != 1 else ''} of the cache, {dollars(total)} in all"
+    last = f"{counted(n, 'break')} of the cache, {dollars(total)} in all"
     return [*table(rows, width, styles), cut(last, width)]
 
 

@@ -15,7 +15,7 @@ from bareagent.messages import Block, Message, calls, results, text_of
 from bareagent.repl.rows import money
 from bareagent.repl.styles import Styles
 from bareagent.repl.view import paint, wrapped
-from bareagent.sanitize import clean, one_line
+from bareagent.sanitize import clean, counted, one_line
 from bareagent.session import Session
 
 FILE_TOOLS = frozenset({"read_file", "edit_file", "write_file"})
@@ -95,7 +95,7 @@ def changed_text(changed: Changed) -> str:
         parts.append(f"Files changed since, left as they are: {names(changed.files)}.")
     if changed.n_commands:
         n = changed.n_commands
-        parts.append(f"{n} command{'s' if n != 1 else ''} ran since; what they did stays.")
+        parts.append(f"{counted(n, 'command')} ran since; what they did stays.")
     return " ".join(parts)
 
 

@@ -20,6 +20,7 @@ ASK_BACKGROUND = "\x1b]11;?\x1b\\"
 MAX_COPY_BYTES = 100_000
 LONG_PASTE_CHARS = 512
 MAX_READ_CHARS = 1 << 20
+MAX_KEYS_CHARS = 64
 PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
 
 # Show the cursor, end paste and mouse modes, leave the other screen, plain attributes.
@@ -179,7 +180,7 @@ class Typed:
         was_in_paste = self._is_in_paste
         self._note_paste(data)
         self.is_burst = not (_ONE_KEY.fullmatch(data) or _MOVES.fullmatch(data))
-        keys = _KEYS_BEHIND.search(data)
+        keys = _KEYS_BEHIND.search(data, max(len(data) - MAX_KEYS_CHARS, 0))
         if keys and keys.start() and not was_in_paste and "\x1b" not in data[: keys.start()]:
             return self._as_lines(data[: keys.start()]) + keys[0]
         if was_in_paste or self._is_in_paste or PASTE_BEGIN in data or "\x1b" in data:
