@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bareagent.context.working import state_of
 from bareagent.entries import Cleared, Compaction, Said, UsageEntry
 from bareagent.errors import LineTooLong
 from bareagent.messages import text_of
@@ -25,6 +26,13 @@ def bash(command: str, **more: Any) -> dict[str, Any]:
 
 def logged(talk: Conversation, kind: type) -> list[Any]:
     return [entry for entry in talk.session.entries() if isinstance(entry, kind)]
+
+
+def context_size(talk: Conversation) -> float:
+    """The tokens of the next request, as the engine reckons them."""
+    agent = talk.agent
+    working = state_of(talk.session, agent.provider)
+    return working.meter.size(working.measured(agent.box.tools).estimate)
 
 
 def lines(talk: Conversation) -> list[str]:
@@ -70,6 +78,25 @@ async def test_a_server_that_always_bills_over_the_limit(make_server: MakeServer
         assert len([r for r in server.requests if r.is_summary]) <= 3
         assert sum("rests" in line for line in lines(talk)) == 1
         assert (await talk.agent.run("and now?")).text == "done"
+
+
+async def test_a_stream_without_its_start_does_not_teach_how_large_the_view_is(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    """Such a reply tells of its own tokens alone; llama.cpp sends one where an answer begins with an emoji."""
+    faults = [{"kind": "no_usage", "value": "prompt"}, {"kind": "drop", "events": ["message_start"]}]
+    headless = {"text": "fine", "faults": faults}
+    sizes = {}
+    for name, odd in (("whole", "fine"), ("headless", headless)):
+        server = await make_server(["fine", "fine", odd, "fine", "fine", odd, "fine"])
+        async with conversation(server, tmp_path / name) as talk:
+            for n in range(6):
+                await talk.agent.run(f"line {n} " + "and some words " * 300)
+            before = context_size(talk)
+            left = talk.session.id
+        async with conversation(server, tmp_path / name, resume=left) as talk:
+            sizes[name] = (before, context_size(talk))
+    assert sizes["headless"] == pytest.approx(sizes["whole"], rel=0.1)
 
 
 async def test_results_larger_than_the_window_cost_three_summaries_not_one_each(

@@ -7,8 +7,9 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import msgspec
 
@@ -29,6 +30,7 @@ from bareagent.entries import (
     Rewound,
     ToolSpec,
     Undone,
+    Usage,
     UsageEntry,
 )
 from bareagent.messages import Message, text_of
@@ -40,6 +42,8 @@ SLOT = "context"
 _GENTLE_MESSAGES = 1_000
 _UNCACHED_REPLIES = 3
 """Replies in a row without a cache field after which the provider counts as having no cache."""
+_BILLS_SOUGHT = 8
+"""Replies of an earlier process that are looked at for a bill: some servers leave it out now and then."""
 
 
 class Book(Protocol):
@@ -112,18 +116,29 @@ class Working:
         self.n_uncached_replies = 0 if self.has_cache_fields else view.n_turns
         newest = view.compactions[-1].generation if view.compactions else 0
         self.waits = view.generation > newest
-        replies = (i for i in range(len(view.ids) - 1, view.tail_start - 1, -1) if view.kinds[i] == "reply")
-        index = next(replies, None)
-        if index is None:
+        places = range(len(view.ids) - 1, view.tail_start - 1, -1)
+        replies = list(islice((i for i in places if view.kinds[i] == "reply"), _BILLS_SOUGHT))
+        if not replies:
             return
-        last = self.book.message_entry(view.ids[index])
+        last = self.book.message_entry(view.ids[replies[0]])
         is_newest = not view.compactions or view.compactions[-1].n < last.n
         self.last_stop = (last.stop_reason or "") if is_newest else ""
         self.last_call_at = _seconds(last.at)
         # What was compacted since was never sent as it stands now: the cache holds none of it.
-        self.n_cached = index if is_newest else 0
-        if is_newest and last.usage and last.usage.total and last.model in {"", self.model_name}:
-            self._earlier = (last.usage.total, index + 1)
+        self.n_cached = replies[0] if is_newest else 0
+        if is_newest:
+            self._recall_bill(replies)
+
+    def _recall_bill(self, replies: Sequence[int]) -> None:
+        """Take over the last bill there is; `replies` are places in the view, newest first."""
+        oldest = self.book.view.compactions[-1].n if self.book.view.compactions else 0
+        for index in replies:
+            entry = self.book.message_entry(self.book.view.ids[index])
+            if entry.n < oldest or entry.model not in {"", self.model_name}:
+                return
+            if _is_bill(entry.usage):
+                self._earlier = (entry.usage.total, index + 1)
+                return
 
     def hear(self, heard: Heard) -> None:
         """Follow the log."""
@@ -154,14 +169,12 @@ class Working:
         self.last_call_at = self.clock()
         n = len(self.book.view.messages)
         self.n_cached = n - 1
-        self._note_cache(entry)
-        if entry.usage and entry.usage.total:
+        if _is_bill(entry.usage):
             self._billed = (entry.usage.total, n)
+            self._note_cache(entry.usage)
 
-    def _note_cache(self, entry: MessageEntry) -> None:
-        if entry.usage is None or not entry.usage.total:
-            return
-        if entry.usage.cache_read or entry.usage.cache_write:
+    def _note_cache(self, usage: Usage) -> None:
+        if usage.cache_read or usage.cache_write:
             self.has_cache_fields = True
         else:
             self.n_uncached_replies += 1
@@ -297,6 +310,11 @@ def tool_specs(view: View, tools: Sequence[Tool | ToolSpec]) -> list[ToolSpec]:
     if view.prompt is not None:
         return view.prompt.tools
     return [tool if isinstance(tool, ToolSpec) else spec(tool) for tool in tools]
+
+
+def _is_bill(usage: Usage | None) -> TypeGuard[Usage]:
+    """Tell whether a usage says what was sent: a server may leave out `message_start`, which tells it."""
+    return usage is not None and usage.prompt > 0
 
 
 def _seconds(at: str) -> float:

@@ -182,9 +182,18 @@ def _over(events: list[Event], fault: Fault) -> list[Event]:
     if fault.kind == "drop":
         return [event for event in events if event.name not in fault.events]
     if fault.kind == "no_usage":
-        names = {"message_delta", "message_start"} if fault.value == "all" else {"message_delta"}
-        return [_without_usage(event) if event.name in names else event for event in events]
+        names = {"message_start"} if fault.value == "prompt" else {"message_delta"}
+        names |= {"message_start"} if fault.value == "all" else set()
+        return [_without_usage(event) if event.name in names else _less_usage(event, fault) for event in events]
     return events
+
+
+def _less_usage(event: Event, fault: Fault) -> Event:
+    """Leave only what was said, not what was sent, where a fault asks for that."""
+    if fault.value != "prompt" or event.name != "message_delta":
+        return event
+    usage = {"output_tokens": event.data["usage"]["output_tokens"]}
+    return Event(event.name, {**event.data, "usage": usage})
 
 
 def _without_usage(event: Event) -> Event:
