@@ -184,7 +184,9 @@ def _over(events: list[Event], fault: Fault) -> list[Event]:
     if fault.kind == "no_usage":
         names = {"message_start"} if fault.value == "prompt" else {"message_delta"}
         names |= {"message_start"} if fault.value == "all" else set()
-        return [_without_usage(event) if event.name in names else _less_usage(event, fault) for event in events]
+        return [
+            _without_usage(event) if event.name in names else _less_usage(event, fault) for event in events
+        ]
     return events
 
 
