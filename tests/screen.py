@@ -29,6 +29,7 @@ PROMPT = "bareagent> "
 WAIT_S = 20.0
 LOOK_EACH_S = 0.2
 ANSWER_S = 0.35
+QUIET_S = 0.06
 
 
 def key(name: str) -> str:
@@ -131,8 +132,15 @@ class Terminal:
             is_open = self.pump()
 
     def wait_prompt(self, seconds: float = WAIT_S) -> None:
-        """Wait until the program is idle: the prompt stands there and no run is shown."""
-        self.wait(lambda t: t.has_prompt and not t.is_busy, seconds)
+        """Wait until the program is idle: the prompt stands, no run is shown, and nothing more comes."""
+        deadline = time.monotonic() + seconds
+        is_quiet = False
+        while not is_quiet:
+            self.wait(lambda t: t.has_prompt and not t.is_busy, deadline - time.monotonic())
+            n_before, until = len(self.raw), time.monotonic() + QUIET_S
+            while time.monotonic() < until and self.pump():
+                pass
+            is_quiet = len(self.raw) == n_before
 
     def settle(self, seconds: float = 0.15) -> None:
         """Read until nothing has come for a while; at most ten times as long, a spinner never rests."""

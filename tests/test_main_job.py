@@ -57,7 +57,7 @@ def test_compact_new_and_resume_rebind(start_server: StartServer, project: Path,
         say(terminal, "/compact", "Context compaction finished.")
         (first,) = logs(project)
         assert snapshots(first) == ["0001-compact.jsonl", "0002-compacted.jsonl"]
-        assert f"{first.parent.name}.1" in terminal.text
+        terminal.wait(f"{first.parent.name}.1")
         say(terminal, "gamma", "answer 3")
         terminal.enter("/new")
         terminal.wait("New conversation started.")
@@ -99,7 +99,7 @@ def test_two_automatic_compactions_and_continue(start_server: StartServer, proje
     with repl(project, home=home, server=server, env=env) as terminal:
         for n in range(1, 7):
             say(terminal, f"question {n}", f"answer {n}")
-        assert len(re.findall(r"Context compacted: [\d,]+ → [\d,]+ tokens", terminal.text)) == 2
+        terminal.wait(lambda t: len(re.findall(r"Context compacted: [\d,]+ → [\d,]+ tokens", t.text)) == 2)
         terminal.enter("/exit")
         assert terminal.ended() == 0
     (log,) = logs(project)
@@ -183,7 +183,7 @@ def test_the_embedded_model_chats_compacts_and_is_resumed(
         terminal.enter("/compact")
         terminal.wait(lambda t: "Context compaction" in t.text, 150)
         if "Context compaction failed" in terminal.text:
-            assert "Nothing changed." in terminal.text
+            terminal.wait("Nothing changed.")
             say(terminal, "/compact --facts", "Context compaction finished.")
         assert terminal.leave() == 0
     (log,) = logs(project)

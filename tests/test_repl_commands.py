@@ -67,7 +67,7 @@ def test_completion_and_the_picture(terminal: Terminal) -> None:
     terminal.wait(lambda t: t.draft == "/context")
     terminal.press("enter")
     terminal.wait("Compactions so far: 0")
-    assert "read_file result" in terminal.text
+    terminal.wait("read_file result")
     terminal.wait_prompt()
     say(terminal, "/compatc", "The nearest is /compact.")
     terminal.send("look at @nts")

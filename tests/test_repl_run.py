@@ -1,6 +1,7 @@
 """A conversation in the real program: streaming, queueing, steering, interrupts, questions, commands of one's own."""
 
 import json
+import shutil
 import time
 from datetime import datetime
 from pathlib import Path
@@ -183,7 +184,7 @@ def stopped(t: Terminal, key: str, *, has_draft: bool) -> float:
     assert time.monotonic() - began < 2.5
     t.wait_prompt()
     if has_draft:
-        assert t.draft == "kept"
+        t.wait(lambda t: t.draft == "kept")
         t.press("c-c")
         t.wait(lambda t: t.draft == "")
     return pressed_at
@@ -246,10 +247,10 @@ def nothing_answers(t: Terminal, project: Path) -> None:
     t.press("tab", "left")
     t.wait("No answer, so kept as your draft: y y y")
     assert not (project / "one").exists()
-    assert t.is_busy
+    t.wait(lambda t: t.is_busy)
     t.answer("enter")  # behind stray letters Enter is no answer, either
     t.settle(0.05)
-    assert t.is_busy
+    t.wait(lambda t: t.is_busy)
     t.answer()
 
 
@@ -404,6 +405,21 @@ def test_pastes(start_server: StartServer, project: Path, home: Path) -> None:
         many_lines(t, server)
         t.leave()
     assert len(server.requests) == 4
+
+
+def test_a_command_of_ones_own_that_cannot_start(
+    start_server: StartServer, project: Path, home: Path
+) -> None:
+    """It is told with the reason, and the conversation goes on."""
+    with repl(project, home=home, server=start_server(default="echo")) as t:
+        shutil.rmtree(project)
+        t.enter("!echo never")
+        t.wait("The command could not be started: No such file or directory (the working directory")
+        t.wait_prompt()
+        t.enter("well")
+        t.wait("echo: well")
+        t.wait_prompt()
+        t.leave()
 
 
 def test_commands_of_ones_own(start_server: StartServer, project: Path, home: Path) -> None:

@@ -41,7 +41,7 @@ def test_after_a_stop_lines_wait_apart(start_server: StartServer, project: Path,
         t.type("draft")
         stop(t)
         t.wait("Not sent: Enter sends them in order, Up takes one back.")
-        assert t.draft == "draft"
+        t.wait(lambda t: t.draft == "draft")
         assert len(server.requests) == 1
         t.press("c-c")
         t.wait(lambda t: t.draft == "")
@@ -59,8 +59,7 @@ def test_after_a_stop_lines_wait_apart(start_server: StartServer, project: Path,
         t.wait("Session name: first")
         t.wait("> second")
         t.wait_prompt()
-        assert "held" not in t.shown_text
-        assert "Not sent" not in t.shown_text
+        t.wait(lambda t: "held" not in t.shown_text and "Not sent" not in t.shown_text)
         t.leave()
     lines = [r.last_text.split("\n")[-1] for r in server.requests]
     assert lines == ["go", "third changed", "typed meanwhile", "second"]
@@ -79,7 +78,7 @@ def test_a_wrong_command_holds_nothing_up(start_server: StartServer, project: Pa
         t.type("/nosuch")
         t.press("c-s")
         t.wait("There is no command /nosuch.")
-        assert t.is_busy
+        t.wait(lambda t: t.is_busy)
         assert "queued" not in t.shown_text
         queue(t, "/config nosuch", "second")
         t.wait("Second done.")
@@ -166,14 +165,14 @@ def test_what_only_shows_answers_during_a_run(start_server: StartServer, project
             n_before = t.text.count(wanted)
             t.send(f"{line}\r")
             t.wait(partial(has_more, wanted=wanted, n_before=n_before))
-            assert t.is_busy
+            t.wait(lambda t: t.is_busy)
             assert "queued" not in t.shown_text, line
         assert "Choose" not in t.text
         for n, line in enumerate(CHANGES, 1):
             t.enter(line)
             t.wait(f"{n} queued")
         stop(t)
-        assert t.text.count("held: ") + t.text.count("more") >= 3
+        t.wait(lambda t: t.text.count("held: ") + t.text.count("more") >= 3)
         for _ in CHANGES:
             t.press("up")
             t.wait(lambda t: t.draft in CHANGES)
@@ -205,7 +204,7 @@ def blindly(t: Terminal) -> str:
     t.press("enter")
     t.answer("enter")
     t.settle(0.05)
-    assert "May bash run?" in t.shown_text
+    t.wait(lambda t: "May bash run?" in t.shown_text)
     t.press("backspace", "backspace")
     t.wait(lambda t: t.shown_text.rstrip().split("\n")[-2].endswith("any name;"))
     t.answer()
@@ -225,7 +224,7 @@ def too_soon(t: Terminal) -> None:
     t.answer("n")
     t.wait("Done.")
     t.wait_prompt()
-    assert t.draft == "y"
+    t.wait(lambda t: t.draft == "y")
     t.press("c-c")
 
 
@@ -239,7 +238,7 @@ def test_blind_typing_answers_nothing(start_server: StartServer, project: Path, 
         text = blindly(t)
         t.wait("Refused.")
         t.wait_prompt()
-        assert t.draft == text
+        t.wait(lambda t: t.draft == text)
         t.press("enter")
         t.wait("Got it.")
         t.wait_prompt()

@@ -175,7 +175,7 @@ def test_an_odd_log_is_shown_told_and_gone_on_with(server: Server, tmp_path: Pat
     with repl(project, home=home, server=server, arguments=["--continue"], rows=50, columns=200) as terminal:
         terminal.wait("as is ≈")
         for text in ("look at this", "That was odd.", "read_file", "4 faults (line 2, 3, 4, 5)"):
-            assert text in terminal.text
+            terminal.wait(text)
         say(terminal, "and go on", "Heard on.")
         for form in ("md", "json", "jsonl"):
             say(terminal, f"/export {form} out.{form}", f"Exported to {project}/out.{form}")
@@ -226,7 +226,7 @@ def test_the_picker_over_all_projects(server: Server, tmp_path: Path) -> None:
         terminal.press("tab")
         terminal.wait("Resume a session (all)")
         terminal.wait("about birds")
-        assert "0/there" in terminal.text
+        terminal.wait("0/there")
         terminal.type("cats")
         terminal.wait(lambda t: "about birds" not in t.shown_text)
         terminal.press("c-r")
@@ -277,9 +277,9 @@ def test_a_session_that_could_not_be_saved_is_said_where_it_is_left(server: Serv
     try:
         terminal.wait_prompt()
         say(terminal, "a line to keep", "Heard keep.")
-        assert terminal.text.count("cannot be saved") == 1
+        terminal.wait(lambda t: t.text.count("cannot be saved") == 1)
         say(terminal, "/new", "New conversation started.")
-        assert " ".join(terminal.text.split()).count("could not be saved and is lost.") == 1
+        terminal.wait(lambda t: " ".join(t.text.split()).count("could not be saved and is lost.") == 1)
         assert terminal.leave() == 0
     finally:
         terminal.kill()

@@ -371,7 +371,6 @@ class Talk:
             jobs=box.jobs,
             call=call,
         )
-        agent.emit(CallStarted(call=call))
         capture = Capture(kept_bytes(agent.config))
         started = await process.start(
             command,
@@ -380,6 +379,7 @@ class Talk:
             capture=capture,
             on_text=lambda heard: agent.emit(CallOutput(call_id="shell", text=heard)),
         )
+        agent.emit(CallStarted(call=call))
         try:
             ended = await started.ended(None)
         except asyncio.CancelledError:
