@@ -53,6 +53,7 @@ def test_after_a_stop_lines_wait_apart(start_server: StartServer, project: Path,
         t.wait("> third changed")
         t.enter("typed meanwhile")
         t.wait("> typed meanwhile")
+        t.wait("Fine.")
         t.wait_prompt()
         t.wait("held: /name first")
         t.press("enter")
