@@ -30,6 +30,7 @@ WAIT_S = 20.0
 LOOK_EACH_S = 0.2
 ANSWER_S = 0.35
 QUIET_S = 0.06
+TAKEN_S = 1.0
 
 
 def key(name: str) -> str:
@@ -134,24 +135,22 @@ class Terminal:
     def wait_prompt(self, seconds: float = WAIT_S) -> None:
         """Wait until the program is idle: the prompt stands, no run is shown, and nothing more comes."""
         deadline = time.monotonic() + seconds
-        is_quiet = False
-        while not is_quiet:
+        self.wait(lambda t: t.has_prompt and not t.is_busy, seconds)
+        while not self.is_quiet(QUIET_S):
             self.wait(lambda t: t.has_prompt and not t.is_busy, deadline - time.monotonic())
-            n_before, until = len(self.raw), time.monotonic() + QUIET_S
-            while time.monotonic() < until and self.pump():
-                pass
-            is_quiet = len(self.raw) == n_before
 
     def settle(self, seconds: float = 0.15) -> None:
         """Read until nothing has come for a while; at most ten times as long, a spinner never rests."""
-        n_before = -1
         last = time.monotonic() + 10 * seconds
-        while n_before != len(self.raw) and time.monotonic() < last:
-            n_before = len(self.raw)
-            until = time.monotonic() + seconds
-            while time.monotonic() < until:
-                if not self.pump():
-                    return
+        while not self.is_quiet(seconds) and time.monotonic() < last:
+            pass
+
+    def is_quiet(self, seconds: float) -> bool:
+        """Read for a while, once at least; True if nothing came."""
+        n_before, until = len(self.raw), time.monotonic() + seconds
+        while self.pump() and time.monotonic() < until:
+            pass
+        return len(self.raw) == n_before
 
     @property
     def has_prompt(self) -> bool:
@@ -195,10 +194,14 @@ class Terminal:
         self.press(*names)
 
     def enter(self, line: str) -> None:
-        """Type a line and send it."""
+        """Type a line and send it; what is typed behind must not come in one piece with its Enter."""
+        last = line.rsplit("\n", maxsplit=1)[-1][-20:]
         self.send(line)
-        self.wait(lambda t: line.rsplit("\n", maxsplit=1)[-1][-20:] in t.text)
+        self.wait(lambda t: last in t.text)
         self.press("enter")
+        until = time.monotonic() + TAKEN_S
+        while self.draft.endswith(last) and time.monotonic() < until:
+            self.pump()
 
     def paste(self, text: str) -> None:
         """Paste as a terminal with bracketed paste does."""
