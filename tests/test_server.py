@@ -39,7 +39,7 @@ async def test_a_reply_arrives_whole_either_way(pair: MakePair, way: str) -> Non
     assert message.content[3].input == {"command": "你好\n"}
     assert message.stop_reason == "tool_use"
     assert message.usage.output_tokens > message.usage.output_tokens_details.thinking_tokens > 0
-    record = both.server.requests[0]
+    record = await both.server.settled(1)
     assert (record.outcome, record.verdict, record.step) == ("done", "ok", 0)
     assert record.reply[2]["id"] == message.content[2].id
 

@@ -27,14 +27,14 @@ async def ended(bench: Bench, id: str) -> None:
 
 
 async def test_a_task_is_read_in_steps_and_its_end_is_told_once(bench: Bench) -> None:
-    started = time.monotonic()
-    text = await bench.text("bash", command="echo one; sleep 0.4; echo two; exit 3", run_in_background=True)
+    command = "echo one; until [ -e go ]; do sleep 0.05; done; echo two; exit 3"
+    text = await bench.text("bash", command=command, run_in_background=True)
     assert text.startswith("Task b1 runs in the background")
-    assert time.monotonic() - started < 1
     first = await bench.text("bash_output", id="b1")
     assert first.startswith("one\n[task b1: running")
     assert first.endswith("read on with since=4]")
     assert bench.ctx.jobs.notices() == ""
+    (bench.ctx.cwd / "go").touch()
     assert (await bench.text("bash_output", id="b1", since=4)).startswith("two\n[task b1:")
     await ended(bench, "b1")
     assert bench.ctx.jobs.notices() == (
@@ -75,7 +75,7 @@ async def test_a_killed_task_leaves_nothing_alive(bench: Bench) -> None:
     started = time.monotonic()
     text = await bench.text("bash_kill", id="b1")
     assert text.startswith("Task b1 ended: killed by SIG")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4
     assert await gone(mark)
     assert bench.ctx.jobs.notices() == "", "the model knows already"
     assert "had ended before" in await bench.text("bash_kill", id="b1")

@@ -156,4 +156,4 @@ async def test_a_search_without_end_is_ended_when_cancelled(tmp_path: Path) -> N
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 3  # an endless search, otherwise
