@@ -13,6 +13,8 @@ from bareagent.seams import Answer, Question
 from tests.conversation import Conversation, config_of, conversation
 from tests.server.fixtures import MakeServer
 
+GATE = "until [ -e go ]; do sleep 0.05; done"
+
 
 def bash(command: str, **more: Any) -> dict[str, Any]:
     return {"name": "bash", "input": {"command": command, **more}}
@@ -338,11 +340,12 @@ async def test_a_summary_that_would_pass_the_limit_is_not_asked_for(
 
 
 async def test_a_steered_line_goes_out_after_the_batch(make_server: MakeServer, tmp_path: Path) -> None:
-    server = await make_server([{"calls": [bash("touch begun; sleep 0.5")]}, {"text": "seen"}])
+    server = await make_server([{"calls": [bash(f"touch begun; {GATE}")]}, {"text": "seen"}])
     async with conversation(server, tmp_path) as talk:
         run = asyncio.create_task(talk.agent.run("go"))
         await until((tmp_path / "begun").exists)
         talk.agent.box.steered.append("turn left")
+        (tmp_path / "go").touch()
         await run
         assert "turn left" in str(server.requests[1].messages[-1])
         assert len(server.requests) == 2
@@ -353,8 +356,8 @@ async def test_a_background_end_is_noticed_before_the_next_call(
 ) -> None:
     server = await make_server(
         [
-            {"calls": [bash("echo from-behind", run_in_background=True)]},
-            {"calls": [bash("sleep 1")]},
+            {"calls": [bash("echo from-behind; touch go", run_in_background=True)]},
+            {"calls": [bash(f"{GATE}; sleep 1")]},
             {"text": "ok"},
         ]
     )

@@ -87,44 +87,60 @@ def test_streamed_rows_stand_once_and_lines_queue(
         t.leave()
 
 
+def steer(t: Terminal, line: str) -> None:
+    """Type a line and send it into the run."""
+    t.type(line)
+    t.press("c-s")
+    t.wait(f": {line}")
+
+
 def test_steering(start_server: StartServer, project: Path, home: Path) -> None:
-    slow = {"text": "the last words " * 9, "delay_s": 0.1}
-    summary = {"summary": True, "text": "They spoke of a plover. " * 9, "delay_s": 0.1}
-    steps = [bash("sleep 1"), "Done.", "Later.", slow, "Too late for that run.", summary, "A.", "B."]
-    server = start_server(steps)
+    server = start_server([bash("until [ -e go ]; do sleep 0.05; done"), "Done.", "Later."])
     with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
         t.enter("go")
         t.wait("running bash")
-        t.type("look at b instead")
-        t.press("c-s")
+        steer(t, "look at b instead")
         t.wait("goes out after this step: look at b instead")
         t.enter("and then this")
+        t.wait("queued: and then this")
+        (project / "go").touch()
         t.wait("Later.")
         t.wait_prompt()
         assert count(t, "> look at b instead") == 1
         assert "look at b instead" in server.requests[1].last_text
         assert server.requests[2].last_text == "and then this"
-        t.enter("talk")
-        t.wait("the last words")
-        t.type("no step left for this")
-        t.press("c-s")
-        t.wait("Too late for that run.")
-        t.wait_prompt()
-        assert server.requests[4].last_text == "no step left for this"
-        t.enter("/compact")
-        t.wait("compacting")
-        t.enter("line a")
-        t.type("line b")
-        t.press("c-s")
-        t.wait("Context compaction finished.")
-        t.wait("B.")
-        t.wait_prompt()
-        assert [each.last_text for each in server.requests[-2:]] == ["line a", "line b"]
         t.press("c-c")
         t.wait("Ctrl-C again")
         t.enter("/todo")
         t.wait("There is no todo list.")
         t.press("c-c")
+        t.leave()
+
+
+def test_steering_where_no_step_follows(start_server: StartServer, project: Path, home: Path) -> None:
+    """The line goes out when the answer, or the compaction, has ended."""
+    stall = {"kind": "stall", "at": {"event": 5}}
+    slow = {"text": "the last words " * 9, "fault": stall}
+    summary = {"summary": True, "text": "They spoke of a plover. " * 9, "fault": stall}
+    server = start_server([slow, "Too late for that run.", summary, "A.", "B."])
+    with repl(project, home=home, server=server) as t:
+        t.enter("talk")
+        t.wait("the last words")
+        steer(t, "no step left for this")
+        server.release()
+        t.wait("Too late for that run.")
+        t.wait_prompt()
+        assert server.requests[1].last_text == "no step left for this"
+        t.enter("/compact")
+        t.wait("compacting")
+        t.enter("line a")
+        t.wait("queued: line a")
+        steer(t, "line b")
+        server.release()
+        t.wait("Context compaction finished.")
+        t.wait("B.")
+        t.wait_prompt()
+        assert [each.last_text for each in server.requests[-2:]] == ["line a", "line b"]
         t.leave()
 
 

@@ -19,6 +19,9 @@ def bash(command: str, **more: Any) -> dict[str, Any]:
     return {"calls": [{"name": "bash", "input": {"command": command}}], **more}
 
 
+GATE = bash("until [ -e go ]; do sleep 0.05; done")
+
+
 def queue(t: Terminal, *lines: str) -> None:
     for line in lines:
         t.enter(line)
@@ -68,7 +71,7 @@ def test_after_a_stop_lines_wait_apart(start_server: StartServer, project: Path,
 
 def test_a_wrong_command_holds_nothing_up(start_server: StartServer, project: Path, home: Path) -> None:
     """One that is none is answered at Enter; one that proves wrong when its turn comes lets the next go on."""
-    server = start_server([bash("sleep 1.5"), "Done.", "Second done."])
+    server = start_server([GATE, "Done.", "Second done."])
     with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
         t.enter("go")
         t.wait("running bash")
@@ -82,6 +85,7 @@ def test_a_wrong_command_holds_nothing_up(start_server: StartServer, project: Pa
         t.wait(lambda t: t.is_busy)
         assert "queued" not in t.shown_text
         queue(t, "/config nosuch", "second")
+        (project / "go").touch()
         t.wait("Second done.")
         t.wait_prompt()
         t.wait("/config does not know nosuch.")
@@ -117,11 +121,12 @@ def test_what_failed_and_what_waited_go_out_by_one_enter(
 ) -> None:
     fault = {"kind": "status", "status": 401}
     slow = {"text": "x", "fault": fault, "delay_s": 0.1}
-    server = start_server([bash("sleep 1"), slow, "Worked.", "Second."])
+    server = start_server([GATE, slow, "Worked.", "Second."])
     with repl(project, home=home, server=server, arguments=["--mode", "bypass"]) as t:
         t.enter("first")
         t.wait("running bash")
         queue(t, "second")
+        (project / "go").touch()
         t.wait("refused the key")
         t.wait("held: second")
         t.wait_prompt()

@@ -187,10 +187,12 @@ async def _run(ctx: ToolContext, command: str) -> Output:
 
 
 async def test_output_is_heard_while_the_command_runs(bench: Bench) -> None:
-    task = asyncio.create_task(bench.text("bash", command="echo one; sleep 0.5; echo two"))
+    command = "echo one; until [ -e go ]; do sleep 0.05; done; echo two"
+    task = asyncio.create_task(bench.text("bash", command=command))
     await heard(bench, "one")
     assert not task.done()
     assert "two" not in bench.live()
+    (bench.ctx.cwd / "go").touch()
     await task
     assert bench.live() == "one\ntwo\n"
 
