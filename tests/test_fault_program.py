@@ -14,7 +14,7 @@ from tests.program import logs, result_of, run
 from tests.server.fixtures import StartServer
 from tests.server.jsonish import Json
 
-QUICK = {"BAREAGENT_RETRY_BASE_S": "0", "BAREAGENT_RETRY_STREAM_IDLE_S": "1"}
+QUICK = {"BAREAGENT_RETRY_BASE_S": "0", "BAREAGENT_RETRY_STREAM_IDLE_S": "3"}
 # Ten faults that pass: each meets one turn of a run, which the next attempt answers. What stderr says of it.
 PASSING: list[tuple[Json, str]] = [
     ({"kind": "status", "status": 529}, "overloaded"),

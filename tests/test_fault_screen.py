@@ -12,7 +12,7 @@ from tests.test_fault_program import entries_of, replies
 QUICK = {
     "BAREAGENT_RETRY_BASE_S": "0",
     "BAREAGENT_RETRY_MAX_ATTEMPTS": "2",
-    "BAREAGENT_RETRY_STREAM_IDLE_S": "0.5",
+    "BAREAGENT_RETRY_STREAM_IDLE_S": "3",
     "BAREAGENT_UI_THINKING": "show",
 }
 # Faults that the second attempt survives, and whether the first has left something on the screen.

@@ -58,7 +58,8 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize("fault", list(cases()))
 async def test_a_passing_fault_is_survived(fault: Fault) -> None:
-    settings = config(retry={"base_s": 0.0, "max_attempts": 3, "stream_idle_s": 0.25})
+    idle_s = 1.0 if fault.kind == "stall" else 30.0
+    settings = config(retry={"base_s": 0.0, "max_attempts": 3, "stream_idle_s": idle_s})
     ear = Ear()
     async with Server([faulty(fault), GOOD]) as server:
         provider = await provider_for(server.env, settings)

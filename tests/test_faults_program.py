@@ -10,7 +10,7 @@ import pytest
 from tests.program import logs, result_of, run
 from tests.server.fixtures import StartServer
 
-AT_ONCE = {"BAREAGENT_RETRY_BASE_S": "0", "BAREAGENT_RETRY_STREAM_IDLE_S": "0.4"}
+AT_ONCE = {"BAREAGENT_RETRY_BASE_S": "0", "BAREAGENT_RETRY_STREAM_IDLE_S": "3"}
 COUNT = {"calls": [{"name": "bash", "input": {"command": "echo ran >> counter"}}]}
 HALF = {"text": "half of an answer that breaks off"}
 WHOLE = {"text": "the whole answer"}
