@@ -27,15 +27,17 @@ async def ended(bench: Bench, id: str) -> None:
 
 
 async def test_a_task_is_read_in_steps_and_its_end_is_told_once(bench: Bench) -> None:
-    command = "echo one; until [ -e go ]; do sleep 0.05; done; echo two; exit 3"
+    gate = "until [ -e {} ]; do sleep 0.05; done".format
+    command = f"echo one; {gate('one')}; echo two; {gate('two')}; exit 3"
     text = await bench.text("bash", command=command, run_in_background=True)
     assert text.startswith("Task b1 runs in the background")
     first = await bench.text("bash_output", id="b1")
     assert first.startswith("one\n[task b1: running")
     assert first.endswith("read on with since=4]")
     assert bench.ctx.jobs.notices() == ""
-    (bench.ctx.cwd / "go").touch()
-    assert (await bench.text("bash_output", id="b1", since=4)).startswith("two\n[task b1:")
+    (bench.ctx.cwd / "one").touch()
+    assert (await bench.text("bash_output", id="b1", since=4)).startswith("two\n[task b1: running")
+    (bench.ctx.cwd / "two").touch()
     await ended(bench, "b1")
     assert bench.ctx.jobs.notices() == (
         "<background-notifications>\n- Task b1: done (exit 3) - one\ntwo\n</background-notifications>"
