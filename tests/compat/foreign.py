@@ -43,12 +43,12 @@ def check_task(project: Path) -> None:
     assert tested.returncode == 0, tested.stderr
 
 
-def command(name: str) -> str:
-    """The command of a Python server; the test is skipped where it is not installed."""
+def command(name: str, of: str = "") -> str:
+    """A command of the Python server `of` (its own name, if none); the test is skipped where it is not installed."""
     folder = Path(os.environ.get("BAREAGENT_COMPAT") or ROOT / ".venv" / "compat" / "bin")
     path = folder / name
     if not path.is_file():
-        pytest.skip(f"{name} is not installed (make compat)")
+        pytest.skip(f"{of or name} is not installed (make compat)")
     return str(path)
 
 
