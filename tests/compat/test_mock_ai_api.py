@@ -28,7 +28,14 @@ class Foreign:
 def server() -> Iterator[Foreign]:
     # Its own command starts a server for another API beside this one.
     port = free_port()
-    started = [command("python", of="mock-ai-api"), "-m", "uvicorn", "app.anthropic_app:app", "--port", str(port)]
+    started = [
+        command("python", of="mock-ai-api"),
+        "-m",
+        "uvicorn",
+        "app.anthropic_app:app",
+        "--port",
+        str(port),
+    ]
     with serving(started, port, "/health") as url:
         yield Foreign({"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "any"})
 
